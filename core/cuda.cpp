@@ -1,0 +1,162 @@
+#include "core/cuda.h"
+
+#include <cstring>
+#include <map>
+
+namespace gradus {
+
+void fail_index(const char* op, int64_t position, int64_t value, int64_t limit) {
+  fail("index out of range in ", op, ": value ", value, " at position ", position,
+       " is outside [0, ", limit, ")");
+}
+
+void check_device(Device device) {
+  if (!device.is_cuda()) return;
+#if defined(GRADUS_CUDA)
+  check(device.index >= 0 && device.index < cuda_device_count(), "no such device: ", device, "; ",
+        cuda_device_count(), " CUDA devices are here");
+#else
+  fail("device ", device, " was asked for, but this program is built without CUDA; build it with CUDA=1");
+#endif
+}
+
+#if defined(GRADUS_CUDA)
+
+int cuda_device_count() {
+  static const int count = [] {
+    int n = 0;
+    bool ok = cudaGetDeviceCount(&n) == cudaSuccess;
+    (void)cudaGetLastError();
+    return ok ? n : 0;
+  }();
+  return count;
+}
+
+namespace cuda {
+namespace {
+
+/// What a thread owns on one GPU.
+struct ThreadDevice {
+  cudaStream_t stream = nullptr;
+  DeviceError* error = nullptr;         // in host memory
+  DeviceError* error_on_device = nullptr;  // the same record, as the device addresses it
+};
+
+ThreadDevice make_thread_device() {
+  ThreadDevice t;
+  check(cudaStreamCreateWithFlags(&t.stream, cudaStreamNonBlocking), "creating a stream");
+  check(cudaHostAlloc(&t.error, sizeof(DeviceError), cudaHostAllocMapped | cudaHostAllocPortable),
+        "allocating the error record");
+  memset(t.error, 0, sizeof(DeviceError));
+  check(cudaHostGetDevicePointer(&t.error_on_device, t.error, 0), "mapping the error record");
+  return t;
+}
+
+thread_local int current_device = -1;
+
+ThreadDevice& thread_device(Device device) {
+  thread_local std::map<int, ThreadDevice> mine;  // streams live until the process ends
+  thread_local ThreadDevice* last = nullptr;
+  if (current_device == device.index && last) return *last;
+  check_device(device);
+  check(cudaSetDevice(device.index), "choosing the device");
+  current_device = device.index;
+  auto it = mine.find(device.index);
+  if (it == mine.end()) it = mine.emplace(device.index, make_thread_device()).first;
+  last = &it->second;
+  return *last;
+}
+
+}  // namespace
+
+void* stream_of(Device device) { return device.is_cuda() ? thread_device(device).stream : nullptr; }
+
+DeviceError* error_record(Device device) { return thread_device(device).error_on_device; }
+
+int multiprocessors(Device device) {
+  static int counts[16] = {};
+  int& n = counts[device.index];
+  if (!n)
+    check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device.index),
+          "counting multiprocessors");
+  return n;
+}
+
+void* allocate(Device device, size_t bytes) {
+  thread_device(device);
+  void* p = nullptr;
+  cudaError_t status = cudaMalloc(&p, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(status, "allocating device memory");
+  return p;
+}
+
+void free(Device device, void* p) {
+  thread_device(device);
+  check(cudaFree(p), "freeing device memory");
+}
+
+int64_t free_memory(Device device) {
+  thread_device(device);
+  size_t free_bytes = 0, total = 0;
+  check(cudaMemGetInfo(&free_bytes, &total), "asking for free memory");
+  return int64_t(free_bytes);
+}
+
+void fill_bytes(Device device, void* p, int value, size_t bytes) {
+  check(cudaMemsetAsync(p, value, bytes, stream(device)), "filling device memory");
+}
+
+}  // namespace cuda
+
+void synchronize(Device device) {
+  if (!device.is_cuda()) return;
+  cuda::ThreadDevice& t = cuda::thread_device(device);
+  check(cudaStreamSynchronize(t.stream), "waiting for the device");
+  if (!t.error->set) return;
+  cuda::DeviceError error = *t.error;
+  memset(t.error, 0, sizeof(*t.error));
+  fail_index(error.op, error.position, error.value, error.limit);
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+  if (bytes == 0) return;
+  if (!to_device.is_cuda() && !from_device.is_cuda()) {
+    memcpy(to, from, bytes);
+    return;
+  }
+  Device gpu = from_device.is_cuda() ? from_device : to_device;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda::stream(gpu)), "copying memory");
+  if (to_device != from_device) synchronize(gpu);
+}
+
+#else
+
+int cuda_device_count() { return 0; }
+void synchronize(Device device) { check_device(device); }
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+  check_device(to_device);
+  check_device(from_device);
+  if (bytes) memcpy(to, from, bytes);
+}
+
+namespace cuda {
+void* stream_of(Device device) {
+  check_device(device);
+  return nullptr;
+}
+void* allocate(Device device, size_t) {
+  check_device(device);
+  return nullptr;
+}
+void free(Device device, void*) { check_device(device); }
+int64_t free_memory(Device) { return 0; }
+void fill_bytes(Device device, void*, int, size_t) { check_device(device); }
+}  // namespace cuda
+
+#endif
+
+}  // namespace gradus

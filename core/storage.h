@@ -1,0 +1,34 @@
+#pragma once
+// The bytes that a tensor and all its views share.
+#include "core/device.h"
+#include "core/pool.h"
+#include "core/ref.h"
+
+namespace gradus {
+
+/// A block of memory on one device. `version` counts the writes in place, so that a tensor saved for
+/// backward notices them. A view keeps the whole block alive.
+class Storage final : public RefCounted, public Pooled {
+ public:
+  Storage(Device device, size_t bytes);
+  ~Storage();
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+  uint32_t version = 0;
+
+ private:
+  void* data_;
+  size_t bytes_;
+  void* stream_;
+  Device device_;
+};
+
+inline void acquire(Storage* s) { retain(s); }
+inline void release(Storage* s) {
+  if (drop(s)) delete s;
+}
+
+}  // namespace gradus
