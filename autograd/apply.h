@@ -22,6 +22,7 @@
 #include <optional>
 #include <set>
 
+#include "autograd/engine.h"
 #include "autograd/saved.h"
 
 namespace gradus {
@@ -127,7 +128,7 @@ class OpNode final : public Node, public Pooled {
   void release_saved() override { op.reset(); }
   Tensors backward(const Tensors& dy) override {
     if (!op) detail::fail_released(Op::name);
-    Needs need(*this, !grad_enabled());
+    Needs need(*this, detail::may_accumulate_in_place() && !grad_enabled());
     if constexpr (detail::HasRecordedForm<Op>) {
       if (grad_enabled()) return detail::call_backward_recorded(*op, dy, need);
     } else if constexpr (!detail::Recordable<Op>) {

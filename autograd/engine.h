@@ -1,0 +1,18 @@
+#pragma once
+// The backward sweep; Tensor::backward, grad() and recompute() are made of it.
+#include "autograd/tensor.h"
+
+namespace gradus {
+
+/// Runs backward from `roots` with the gradients `seeds`. Returns the gradients that reach `targets`
+/// (undefined where none does). A leaf among the targets keeps its grad() as it is; the other leaves
+/// add to theirs if `accumulate`.
+Tensors run_backward(const Tensors& roots, Tensors seeds, const Tensors& targets, bool accumulate,
+                     BackwardOptions options);
+
+namespace detail {
+/// May an op running in this thread's sweep add to main gradients itself (Need::into)?
+bool& may_accumulate_in_place();
+}  // namespace detail
+
+}  // namespace gradus
