@@ -88,7 +88,14 @@ class Sweep {
     for (const Edge& root : roots_) count_edges(root.node.get());
     running().push_back(id_);
   }
-  ~Sweep() { running().pop_back(); }
+  ~Sweep() {
+    running().pop_back();
+    for (OuterCount& c : outer_) {
+      c.node->task = c.task;
+      c.node->waiting = c.waiting;
+      c.node->gradient_slots = std::move(c.slots);
+    }
+  }
 
   Tensors run(Tensors seeds) {
     GradMode mode(options_.create_graph);
@@ -105,6 +112,13 @@ class Sweep {
   }
 
  private:
+  struct OuterCount {
+    Ref<Node> node;
+    uint64_t task;
+    int waiting;
+    SmallVector<Tensor, 1> slots;
+  };
+
   static uint64_t next_id() {
     static std::atomic<uint64_t> ids{0};
     return ++ids;
@@ -114,11 +128,16 @@ class Sweep {
     return ids;
   }
 
+  /// Marks `node` as counted by this sweep; false if it was already. A leaf may be in the middle of an
+  /// outer sweep's count (a weight used inside and outside a recomputed segment): that is put aside.
   bool first_visit(Node* node) {
     if (node->task == id_) return false;
     const auto& ids = running();
-    check(std::find(ids.begin(), ids.end(), node->task) == ids.end() || node->leaf(),
-          "backward was called inside a backward through the same node, ", node->name());
+    if (std::find(ids.begin(), ids.end(), node->task) != ids.end()) {
+      check(node->leaf(), "backward was called inside a backward through the same node, ", node->name());
+      outer_.push_back({Ref<Node>(node), node->task, node->waiting, std::move(node->gradient_slots)});
+      node->gradient_slots.clear();
+    }
     node->task = id_;
     node->waiting = 0;
     return true;
@@ -226,6 +245,7 @@ class Sweep {
   uint64_t id_ = next_id();
   std::vector<Edge> roots_, targets_;
   std::vector<Ref<Node>> ready_;
+  std::vector<OuterCount> outer_;
   Tensors captured_;
 };
 

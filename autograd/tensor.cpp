@@ -90,7 +90,7 @@ void Tensor::set(int64_t i, double value) const {
 }
 
 std::vector<double> Tensor::to_vector() const {
-  std::vector<double> values(size_t(numel()));
+  std::vector<double> values(static_cast<size_t>(numel()));
   Tensor host = to_host(*this);
   int64_t element = size_of(dtype());
   for (int64_t i = 0; i < numel(); ++i)
