@@ -2,6 +2,7 @@
 // Matrix products on raw memory: what matmul, linear and attention are made of.
 #include <cstdint>
 
+#include "core/device.h"
 #include "core/dtype.h"
 
 namespace gradus {
@@ -30,5 +31,9 @@ struct Gemm {
 /// The product on the CPU, over omp_get_max_threads() threads, or one if called in a parallel region.
 /// C must not overlap A or B. Equal inputs give equal bits, whatever the number of threads.
 void gemm_cpu(const Gemm& g, const void* a, const void* b, void* c);
+
+/// The product on a GPU, in the order of this thread's stream, through cuBLASLt. f32 is computed in
+/// full f32, not tf32. Equal calls give equal bits.
+void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void* c);
 
 }  // namespace gradus
