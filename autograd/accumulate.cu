@@ -72,8 +72,9 @@ void accumulate(Tensor& into, Tensor g) {
 }
 
 void write_values(const Tensor& to, const Tensor& from, double beta) {
-  check(to.shape() == from.shape() && to.device() == from.device(), "copy of ", from.describe(),
-        " into ", to.describe(), ": shapes and devices must be the same");
+  if (to.shape() != from.shape() || to.device() != from.device()) [[unlikely]]
+    fail("copy of ", from.describe(), " into ", to.describe(),
+         ": shapes and devices must be the same");
   to.will_write("copy");
   if (beta != 0) return add_values(to, to, from);
   dispatch_all(to.dtype(), [&]<class Y>() {

@@ -113,8 +113,9 @@ Tensor Tensor::detach() const {
 }
 
 void Tensor::will_write(const char* op) const {
-  check(!(grad_enabled() && requires_grad()), op, " would write in place to ", describe(),
-        ", which requires a gradient; do it under NoGrad, or write to detach()");
+  if (grad_enabled() && requires_grad()) [[unlikely]]  // describe() is not for every call
+    fail(op, " would write in place to ", describe(),
+         ", which requires a gradient; do it under NoGrad, or write to detach()");
   ++impl_->storage->version;
 }
 
