@@ -1,29 +1,30 @@
-# gradus. Two commands do everything on a fresh machine: `make train` and `make test`.
+# gradus. On a fresh machine two commands do everything: `make train` and `make test`.
 #
-#   source  core/x.cpp ─▶ build/cpu/core/x.cpp.o ─┬▶ build/cpu/gradus, run_tests, tutorials/NAME, bench/NAME
-#           ops/y.cu   ─▶ build/cpu/ops/y.cu.o  ──┘  (build/cuda with a GPU, build/san with sanitizers)
+#   core/x.cpp ─▶ build/cpu/core/x.cpp.o ─┬▶ build/cpu/{libgradus.a, gradus, run_tests}
+#   ops/y.cu   ─▶ build/cpu/ops/y.cu.o  ──┘  build/cpu/tutorials/…, build/cpu/bench/…
 #
-# Files are found by wildcards: a new one is listed nowhere.
-SHELL    := /bin/bash
-CXX      ?= g++
-NVCC     ?= nvcc
-OPT      ?= -O3 -g1
-MARCH    ?= native
-PREFIX   ?= /usr/local
-SETUP    ?= 1
-JOBS     ?= $(shell nproc)
-Q        := $(if $(V),,@)
+# build/cuda with CUDA, build/san with SAN=1 (AddressSanitizer, UndefinedBehaviorSanitizer).
+# Files are found by wildcards: a new one is listed nowhere. `make help` lists what can be made.
+SHELL  := /bin/bash
+CXX    ?= g++
+NVCC   ?= nvcc
+OPT    ?= -O3 -g1
+MARCH  ?= native
+PREFIX ?= /usr/local
+SETUP  ?= 1
+JOBS   ?= $(shell nproc)
+Q      := $(if $V,,@)
+yes     = $(filter 1,$($1))
 ifeq ($(MAKELEVEL),0)
   MAKEFLAGS += -j$(JOBS)
 endif
 
-.DEFAULT_GOAL := all
-LIB_DIRS := core autograd ops nn optim sched parallel models
+all: # the default goal, below
 
-# ---- What this machine has: probed once for every combination of choices, kept in build/ ----------
+# ---- What this machine has: looked up once for each combination of choices, kept in build/ -------
 
-CHOICES := $(foreach v,CXX NVCC CUDA CUDA_ARCH NCCL MPI SAN MARCH,$v='$($v)')
-CONFIG  := build/config-$(firstword $(shell echo "$(CHOICES)" | cksum)).mk
+CHOICES := $(foreach v,CXX NVCC MARCH CUDA CUDA_ARCH NCCL MPI EIGEN SAN,$v='$($v)')
+CONFIG  := build/config-$(firstword $(shell cksum <<< "$(CHOICES)")).mk
 ifneq ($(filter-out clean format layers help,$(or $(MAKECMDGOALS),all)),)
   include $(CONFIG)
 endif
@@ -34,106 +35,113 @@ $(CONFIG): core/setup/packages.sh core/setup/configure.sh
 	@$(CHOICES) core/setup/configure.sh > $@.new
 	@mv $@.new $@
 
-# ---- Flags ----------------------------------------------------------------------------------------
-# -fno-math-errno, -fno-trapping-math: no code here reads errno or the floating-point exception flags.
-# Without these two, g++ neither inlines sqrt nor vectorises a loop with a comparison in it. Unlike
+# ---- Flags ---------------------------------------------------------------------------------------
+# -fno-math-errno -fno-trapping-math: nothing here reads errno or the floating-point exception flags.
+# Without them g++ neither inlines sqrt nor vectorises a loop with a comparison in it. Unlike
 # -ffast-math they change no result: NaN, ∞, signed zeros and the order of sums stay as written.
 # -Wno-maybe-uninitialized: g++ 12 warns of its own AVX-512 intrinsics, wherever they are inlined.
 
-B         := build/$(if $(filter 1,$(SAN)),san,$(if $(filter 1,$(CUDA)),cuda,cpu))
-SAN_FLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address -fsanitize=undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+B         := build/$(if $(call yes,SAN),san,$(if $(call yes,CUDA),cuda,cpu))
+SANITIZE  := $(if $(call yes,SAN),-fsanitize=address -fsanitize=undefined \
+               -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 WARN      := -Wall -Wextra -Wno-unknown-pragmas -Wno-maybe-uninitialized
-DEFINES   := $(if $(filter 1,$(CUDA)),-DGRADUS_CUDA) $(if $(filter 1,$(NCCL)),-DGRADUS_NCCL) $(if $(filter 1,$(MPI)),-DGRADUS_MPI)
-INCLUDES  := -I. $(FOUND_INCLUDES:%=-isystem %)
-HOST      := $(OPT) -march=$(MARCH) -fno-math-errno -fno-trapping-math -fopenmp $(SAN_FLAGS) $(WARN)
-CXXFLAGS  := -std=c++20 $(HOST) $(DEFINES) $(INCLUDES)
-NVCCFLAGS := -x cu -std=c++20 $(GENCODE) -ccbin $(CXX_PROGRAM) --expt-relaxed-constexpr -Xcompiler "$(HOST)" $(DEFINES) $(INCLUDES)
-LIBS      := -fopenmp $(SAN_FLAGS) $(FOUND_LIBS)
-COMPILE_CU := $(if $(filter 1,$(CUDA)),$(NVCC) $(NVCCFLAGS),$(CXX) -x c++ $(CXXFLAGS))
+HOST      := $(OPT) -march=$(MARCH) -fno-math-errno -fno-trapping-math -fopenmp $(SANITIZE) $(WARN)
+DEFINES   := $(foreach v,CUDA NCCL MPI,$(if $(call yes,$v),-DGRADUS_$v))
+COMMON    := -std=c++20 $(DEFINES) -I. $(FOUND_INCLUDES:%=-isystem %)
+LIBS      := -fopenmp $(SANITIZE) $(FOUND_LIBS)
+BUILD_CPP := $(CXX) $(HOST) $(COMMON)
+BUILD_CU  := $(if $(call yes,CUDA),$(NVCC) -x cu $(GENCODE) --expt-relaxed-constexpr \
+               -ccbin $(CXX_PROGRAM) -Xcompiler "$(HOST)" $(COMMON),$(CXX) -x c++ $(HOST) $(COMMON))
 
-# ---- Files ----------------------------------------------------------------------------------------
+# ---- Files ---------------------------------------------------------------------------------------
 
-objects    = $(patsubst %,$(B)/%.o,$(wildcard $(foreach d,$1,$d/*.cpp $d/*.cu)))
+LIB_DIRS  := core autograd ops nn optim sched parallel models
+objects    = $(patsubst %,$B/%.o,$(wildcard $(foreach d,$1,$d/*.cpp $d/*.cu)))
 LIB       := $(call objects,$(LIB_DIRS))
 TRAIN     := $(filter-out %/main.cpp.o,$(call objects,train))
 TESTS     := $(call objects,tests tests/*)
-TUTORIALS := $(patsubst %.cpp,$(B)/%,$(wildcard tutorials/*.cpp))
-BENCH     := $(patsubst %.cpp,$(B)/%,$(wildcard bench/*.cpp))
-GRADUS    := $(patsubst train/main.cpp,$(B)/gradus,$(wildcard train/main.cpp))
-OBJECTS   := $(LIB) $(TESTS) $(call objects,train tutorials bench)
+GRADUS    := $(patsubst train/main.cpp,$B/gradus,$(wildcard train/main.cpp))
+TUTORIALS := $(patsubst %.cpp,$B/%,$(wildcard tutorials/*.cpp))
+BENCH     := $(patsubst %.cpp,$B/%,$(wildcard bench/*.cpp))
 
-# ---- Rules ----------------------------------------------------------------------------------------
+# ---- Build ---------------------------------------------------------------------------------------
 
-all: $(B)/libgradus.a $(GRADUS) $(B)/run_tests $(TUTORIALS)  ## library, gradus program, tests, tutorials
+all: $B/libgradus.a $(GRADUS) $B/run_tests $(TUTORIALS)  ## library, program, tests, tutorials
 
-# Rewritten only when a flag changes: then everything is compiled again.
-$(B)/flags: FORCE
-	@mkdir -p $(@D); echo '$(CXX) $(CXXFLAGS) / $(COMPILE_CU)' | cmp -s - $@ || echo '$(CXX) $(CXXFLAGS) / $(COMPILE_CU)' > $@
+# Rewritten only when what they hold changes: other flags compile, other files link everything again.
+flags := $(BUILD_CPP) | $(BUILD_CU)
+files := $(LIB) $(TRAIN) $(TESTS) $(LIBS)
+$B/flags $B/files: FORCE
+	@mkdir -p $(@D); cmp -s $@ <<< '$($(@F))' || echo '$($(@F))' > $@
 
-$(B)/%.cpp.o: %.cpp $(B)/flags
+$B/%.cpp.o: %.cpp $B/flags
 	@mkdir -p $(@D); echo "  c++   $<"
-	$Q$(CXX) $(CXXFLAGS) -MMD -MP -c $< -o $@
-$(B)/%.cu.o: %.cu $(B)/flags
-	@mkdir -p $(@D); echo "  $(if $(filter 1,$(CUDA)),nvcc ,c++  ) $<"
-	$Q$(COMPILE_CU) -MMD -MP -c $< -o $@
+	$Q$(BUILD_CPP) -MMD -MP -c $< -o $@
+$B/%.cu.o: %.cu $B/flags
+	@mkdir -p $(@D); echo "  $(if $(call yes,CUDA),nvcc,c++ )  $<"
+	$Q$(BUILD_CU) -MMD -MP -c $< -o $@
 
-$(B)/libgradus.a: $(LIB)
-	@echo "  ar    $@"; rm -f $@
-	$Qar rcs $@ $^
-
-# Objects, not the archive: an archive would drop the files that only register gradient checks.
+# Objects, not the archive: from an archive, files that only register gradient checks drop out.
 link = $Qecho "  link  $@"; $(CXX) $(filter %.o,$^) $1 $(LIBS) -o $@
-$(B)/gradus: $(B)/train/main.cpp.o $(LIB) $(TRAIN)                  ; $(call link)
-$(B)/run_tests: $(TESTS) $(LIB) $(TRAIN)                            ; $(call link,-lgtest_main -lgtest)
-$(B)/tutorials/%: $(B)/tutorials/%.cpp.o $(LIB) $(TRAIN)            ; $(call link)
-$(B)/bench/%: $(B)/bench/%.cpp.o $(LIB) $(TRAIN)
-	$(call link,$(if $(shell grep -l '<benchmark/' bench/$*.cpp),-lbenchmark))
+PARTS := $(LIB) $(TRAIN) $B/files
+$B/gradus:      $B/train/main.cpp.o    $(PARTS)  ; $(call link)
+$B/run_tests:   $(TESTS)               $(PARTS)  ; $(call link,-lgtest_main -lgtest)
+$B/tutorials/%: $B/tutorials/%.cpp.o   $(PARTS)  ; $(call link)
+$B/bench/%:     $B/bench/%.cpp.o       $(PARTS)  ; $(call link,$(BENCH_LIBS))
+$B/libgradus.a: $(LIB) $B/files
+	$Qecho "  ar    $@"; rm -f $@; ar rcs $@ $(LIB)
 
-tutorials: $(TUTORIALS)                             ## the tutorials; each one runs and checks itself
+tutorials: $(TUTORIALS)  ## the tutorials: each explains, computes and checks itself
+bench: $(BENCH)  ## build the benchmarks and run them one after the other
+	@for b in $^; do echo "== $$b"; $$b || exit; done
 
-bench: $(BENCH)                                     ## build and run the benchmarks
-	@set -e; for b in $^; do echo "== $$b"; $$b; done
+# ---- Run -----------------------------------------------------------------------------------------
 
-test: all                                           ## every test and tutorial, the include rules, the installation
-	+@tests/run.sh $(B)
+test: all  ## every test and tutorial, the include rules, the installation
+	+@tests/run.sh $B
 
-train: $(B)/gradus $(if $(TEXT),,build/data/kjv.txt)  ## train a small GPT: TEXT=file ARGS="options of gradus train"
-	@$(B)/gradus train --text $(or $(TEXT),build/data/kjv.txt) $(ARGS)
+CORPUS := $(or $(TEXT),build/data/kjv.txt)
+train: $B/gradus $(if $(TEXT),,$(CORPUS))  ## train a small GPT: TEXT=file, ARGS="more options"
+	@$B/gradus train --text '$(CORPUS)' $(ARGS)
 
-# The King James Bible, one verse a line: "Ge1:1 In the beginning …"
+# The King James Bible, a verse a line: "Ge1:1 In the beginning God created the heaven and …"
 build/data/kjv.txt:
 	@mkdir -p $(@D)
-	@bible -f gen1:1-rev22:21 < /dev/null > $@.new || { echo "no default corpus: install bible-kjv, or say make train TEXT=file"; exit 1; }
+	@bible -f gen1:1-rev22:21 < /dev/null > $@.new || \
+	  { echo "the default corpus needs the package bible-kjv; or: make train TEXT=file"; exit 1; }
 	@mv $@.new $@
 
-install: $(B)/libgradus.a $(GRADUS)                 ## headers, library, program and pkg-config file under PREFIX
-	@for f in $(wildcard $(LIB_DIRS:%=%/*.h)); do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/include/gradus/$$f; done
-	@install -D -m 644 $< $(DESTDIR)$(PREFIX)/lib/libgradus.a && strip -S $(DESTDIR)$(PREFIX)/lib/libgradus.a
-	@for f in $(GRADUS); do install -D -s -m 755 $$f $(DESTDIR)$(PREFIX)/bin/gradus; done
-	@mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	@echo "$$PC_FILE" > $(DESTDIR)$(PREFIX)/lib/pkgconfig/gradus.pc
+layers:  ## check which folder includes which
+	@tests/layers.sh
+format:  ## clang-format over every source file
+	@git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i
+clean:  ## forget everything built and found
+	rm -rf build
+help:  ## this list
+	@sed -nE 's/^([a-z]+):.*  ## /  make \1\t/p' Makefile | expand -t 24
+
+# ---- Install: g++ program.cpp $(pkg-config --cflags --libs gradus) -------------------------------
 
 define PC_FILE
 prefix=$${pcfiledir}/../..
 
 Name: gradus
-Description: automatic differentiation and training in C++20 and CUDA
+Description: automatic differentiation and training of neural networks in C++20 and CUDA
 Version: 0.1
-Cflags: -std=c++20 -fopenmp -I$${prefix}/include/gradus $(DEFINES) $(FOUND_INCLUDES:%=-isystem %) $(SAN_FLAGS)
+Cflags: -fopenmp $(subst -I.,-I$${prefix}/include/gradus,$(COMMON)) $(SANITIZE)
 Libs: -L$${prefix}/lib -lgradus $(LIBS)
 endef
 export PC_FILE
 
-layers:                                             ## which folder may include which
-	@tests/layers.sh
-format:                                             ## clang-format over every source file
-	@git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i
-clean:
-	rm -rf build
-help:                                               ## this list
-	@sed -nE 's/^([a-z]+):[^#]*## */  make \1\t/p' Makefile | expand -t 24
+TO := $(DESTDIR)$(PREFIX)
+install: $B/libgradus.a $(GRADUS)  ## headers, library, program, pkg-config file: PREFIX=/usr/local
+	@for h in $(wildcard $(LIB_DIRS:%=%/*.h)); do install -Dm 644 $$h $(TO)/include/gradus/$$h; done
+	@install -Dm 644 $< $(TO)/lib/libgradus.a && strip -S $(TO)/lib/libgradus.a
+	@$(if $(GRADUS),install -Dsm 755 $(GRADUS) $(TO)/bin/gradus)
+	@mkdir -p $(TO)/lib/pkgconfig; echo "$$PC_FILE" > $(TO)/lib/pkgconfig/gradus.pc
+	@echo "installed under $(TO)"
 
-.PHONY: all test tutorials bench train install layers format clean help FORCE
+.PHONY: all tutorials bench test train layers format clean help install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
--include $(OBJECTS:.o=.d)
+-include $(patsubst %.o,%.d,$(LIB) $(TESTS) $(call objects,train tutorials bench))

@@ -1,39 +1,56 @@
 #!/bin/bash
-# Runs everything that can fail: the GoogleTest program, the tutorials, tests/*.sh. Logs lie beside
-# the programs; those of failures are printed. Last line: N passed, N failed, N skipped.
-#   tests/run.sh BUILD_FOLDER [GTEST_FILTER]
+# Runs all that can fail: the GoogleTest program, the tutorials, tests/*.sh. Each leaves its output in
+# a .log in the build folder; that of a failure is printed. Last line: N passed, N failed, N skipped.
+#
+#   tests/run.sh BUILD_FOLDER            everything
+#   tests/run.sh BUILD_FOLDER FILTER     only the GoogleTest cases of this filter
 build=$1
+filter=${2:-}
+limit=1200  # seconds for one program: a hang is a failure
 passed=0 failed=0 skipped=0
 
-count() { grep -cE "$1" "$log"; }
+# A case ends in a line "[ RESULT ] Suite.Case (N ms)". One that has none, because another one crashed
+# before its turn, has failed.
+cases() {
+  local log=$build/run_tests.log status planned ok skip bad
+  timeout --foreground $limit "$build/run_tests" --gtest_color=no --gtest_filter="${filter:-*}" 2>&1 | tee "$log" |
+    sed -unE 's/^\[-{10}\] ([0-9]+ tests? from .*) \(([0-9]+ ms) total\)/  \1, \2/p'
+  status=${PIPESTATUS[0]}
+  planned=$(sed -nE 's/^\[={10}\] Running ([0-9]+) tests? .*/\1/p;T;q' "$log")
+  ok=$(grep -cE '\[       OK \] .*\([0-9]+ ms\)$' "$log")
+  skip=$(grep -cE '\[  SKIPPED \] .*\([0-9]+ ms\)$' "$log")
+  bad=$((${planned:-0} - ok - skip))
+  ((status == 0 || bad > 0)) || bad=1
+  if ((bad > 0)); then
+    grep -vE '^\[( RUN|       OK|-{10})' "$log"
+    echo "run_tests: exit status $status, $bad failed"
+  fi
+  passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
+}
 
-# The GoogleTest program. A case that did not get its turn, because another one crashed, has failed.
-log=$build/run_tests.log
-"$build/run_tests" --gtest_color=no --gtest_filter="${2:-*}" &> "$log"
-status=$?
-planned=$(sed -nE 's/^\[==========\] Running ([0-9]+) tests? .*/\1/p' "$log" | head -n 1)
-ok=$(count '\[       OK \] .*\([0-9]+ ms\)$')
-skip=$(count '\[  SKIPPED \] .*\([0-9]+ ms\)$')
-bad=$((${planned:-0} - ok - skip))
-((status == 0 || bad > 0)) || bad=1
-((bad == 0)) || { grep -vE '^\[ RUN|^\[       OK|^\[-----' "$log"; echo "run_tests ended with status $status"; }
-passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
-echo "run_tests: $ok passed, $bad failed, $skip skipped"
-
-# Every other test is a program that ends with 0 (passed), 77 (skipped) or something else.
-for program in "$build"/tutorials/* tests/*.sh; do
-  case $program in *.o | *.d | *.log | tests/run.sh) continue ;; esac
-  [ -x "$program" ] || continue
-  log=$build/$(basename "$program").log
-  "$program" "$build" &> "$log"
-  status=$?
-  case $status in
+# A tutorial or script ends with 0: passed, 77: skipped, anything else: failed.
+program() {
+  local log start=$SECONDS result
+  log=$build/$(basename "$1").log
+  timeout --foreground $limit "$1" "$build" &> "$log" < /dev/null
+  case $? in
     0) passed=$((passed + 1)) result=passed ;;
     77) skipped=$((skipped + 1)) result="skipped: $(tail -n 1 "$log")" ;;
-    *) failed=$((failed + 1)) result="failed with status $status" && cat "$log" ;;
+    124) failed=$((failed + 1)) result="failed: no end after $limit s" ;;
+    *) failed=$((failed + 1)) result=failed ;;
   esac
-  echo "$program: $result"
-done
+  [[ $result != failed* ]] || cat "$log"
+  echo "  $1: $result, $((SECONDS - start)) s"
+}
 
+cases
+if [ -z "$filter" ]; then
+  for source in tutorials/*.cpp; do
+    [ ! -e "$source" ] || program "$build/${source%.cpp}"
+  done
+  for script in tests/*.sh; do
+    [ "$script" = tests/run.sh ] || program "$script"
+  done
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))
