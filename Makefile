@@ -56,10 +56,10 @@ BUILD_CU  := $(if $(call yes,CUDA),$(NVCC) -x cu $(GENCODE) --expt-relaxed-const
 # ---- Files ---------------------------------------------------------------------------------------
 
 LIB_DIRS  := core autograd ops nn optim sched parallel models
-objects    = $(patsubst %,$B/%.o,$(wildcard $(foreach d,$1,$d/*.cpp $d/*.cu)))
-LIB       := $(call objects,$(LIB_DIRS))
-TRAIN     := $(filter-out %/main.cpp.o,$(call objects,train))
-TESTS     := $(call objects,tests tests/*)
+compiled   = $(patsubst %,$B/%.o,$(wildcard $(foreach d,$1,$d/*.cpp $d/*.cu)))
+LIB       := $(call compiled,$(LIB_DIRS))
+TRAIN     := $(filter-out %/main.cpp.o,$(call compiled,train))
+TESTS     := $(call compiled,tests tests/*)
 GRADUS    := $(patsubst train/main.cpp,$B/gradus,$(wildcard train/main.cpp))
 TUTORIALS := $(patsubst %.cpp,$B/%,$(wildcard tutorials/*.cpp))
 BENCH     := $(patsubst %.cpp,$B/%,$(wildcard bench/*.cpp))
@@ -68,27 +68,28 @@ BENCH     := $(patsubst %.cpp,$B/%,$(wildcard bench/*.cpp))
 
 all: $B/libgradus.a $(GRADUS) $B/run_tests $(TUTORIALS)  ## library, program, tests, tutorials
 
-# Rewritten only when what they hold changes: other flags compile, other files link everything again.
-flags := $(BUILD_CPP) | $(BUILD_CU)
-files := $(LIB) $(TRAIN) $(TESTS) $(LIBS)
-$B/flags $B/files: FORCE
-	@mkdir -p $(@D); cmp -s $@ <<< '$($(@F))' || echo '$($(@F))' > $@
+# Rewritten only when what they list changes: other flags compile, other objects link again.
+flags   := $(BUILD_CPP) | $(BUILD_CU)
+objects := $(LIB) $(TRAIN) | $(LIBS)
+tests   := $(TESTS)
+$B/flags.txt $B/objects.txt $B/tests.txt: $B/%.txt: FORCE
+	@mkdir -p $B; cmp -s $@ <<< '$($*)' || echo '$($*)' > $@
 
-$B/%.cpp.o: %.cpp $B/flags
+$B/%.cpp.o: %.cpp $B/flags.txt
 	@mkdir -p $(@D); echo "  c++   $<"
 	$Q$(BUILD_CPP) -MMD -MP -c $< -o $@
-$B/%.cu.o: %.cu $B/flags
+$B/%.cu.o: %.cu $B/flags.txt
 	@mkdir -p $(@D); echo "  $(if $(call yes,CUDA),nvcc,c++ )  $<"
 	$Q$(BUILD_CU) -MMD -MP -c $< -o $@
 
 # Objects, not the archive: from an archive, files that only register gradient checks drop out.
 link = $Qecho "  link  $@"; $(CXX) $(filter %.o,$^) $1 $(LIBS) -o $@
-PARTS := $(LIB) $(TRAIN) $B/files
+PARTS := $(LIB) $(TRAIN) $B/objects.txt
 $B/gradus:      $B/train/main.cpp.o    $(PARTS)  ; $(call link)
-$B/run_tests:   $(TESTS)               $(PARTS)  ; $(call link,-lgtest_main -lgtest)
+$B/run_tests:   $(TESTS) $B/tests.txt  $(PARTS)  ; $(call link,-lgtest_main -lgtest)
 $B/tutorials/%: $B/tutorials/%.cpp.o   $(PARTS)  ; $(call link)
 $B/bench/%:     $B/bench/%.cpp.o       $(PARTS)  ; $(call link,$(BENCH_LIBS))
-$B/libgradus.a: $(LIB) $B/files
+$B/libgradus.a: $(LIB) $B/objects.txt
 	$Qecho "  ar    $@"; rm -f $@; ar rcs $@ $(LIB)
 
 tutorials: $(TUTORIALS)  ## the tutorials: each explains, computes and checks itself
@@ -144,4 +145,4 @@ install: $B/libgradus.a $(GRADUS)  ## headers, library, program, pkg-config file
 .PHONY: all tutorials bench test train layers format clean help install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
--include $(patsubst %.o,%.d,$(LIB) $(TESTS) $(call objects,train tutorials bench))
+-include $(patsubst %.o,%.d,$(LIB) $(TESTS) $(call compiled,train tutorials bench))
