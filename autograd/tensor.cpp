@@ -1,5 +1,7 @@
 #include "autograd/tensor.h"
 
+#include <algorithm>
+
 #include "autograd/accumulate.h"
 #include "autograd/meta.h"
 #include "core/cuda.h"
@@ -204,6 +206,24 @@ Tensor Tensor::with_edge(Tensor t, Edge edge) {
 
 bool Tensor::is_sole_owner() const {
   return impl_->use_count() == 1 && impl_->storage->use_count() == 1;
+}
+
+void Tensor::set_data(const Tensor& data) const {
+  check(is_leaf(), "set_data on ", describe(), ", which is a result");
+  check(data.shape() == shape() && (!requires_grad() || is_floating(data.dtype())), "set_data of ",
+        describe(), " to ", data.describe(), ": the shape must stay, and floating leaves stay floating");
+  bool same_kind = data.dtype() == dtype() && data.device() == device();
+  uint32_t version = std::max(impl_->storage->version, data.version()) + 1;
+  impl_->storage = data.impl()->storage;
+  impl_->storage->version = version;
+  impl_->strides = data.strides();
+  impl_->offset = data.offset();
+  impl_->dtype = data.dtype();
+  impl_->contiguous = data.is_contiguous();
+  if (same_kind || !impl_->meta) return;
+  impl_->meta->grad.reset();
+  impl_->meta->main_grad = {};
+  if (impl_->meta->accumulator) impl_->meta->accumulator->outputs[0] = {shape(), dtype(), device()};
 }
 
 // ---- words

@@ -135,6 +135,11 @@ class Tensor {
   /// left out for a tensor of one element, where it is 1.
   void backward(Tensor seed = {}, BackwardOptions options = {}) const;
 
+  /// Makes this leaf another place's name: it takes over memory, type and device of `data` (of the
+  /// same shape), seen through every handle. What a graph saved of it before is outdated. Its gradient,
+  /// and a main gradient, are kept where they still fit: same device, and same type.
+  void set_data(const Tensor& data) const;
+
   /// A name for messages: parameters get theirs from the module.
   void set_name(std::string name) const;
   std::string name() const;

@@ -1,0 +1,26 @@
+#pragma once
+#include "nn/module.h"
+#include "ops/ops.h"
+
+namespace gradus::nn {
+
+/// In training, y = x m/(1 − p) with m ~ Bernoulli(1 − p): an element is dropped with probability p,
+/// and the others grow, so that the mean stays. In evaluation, y = x.
+struct Dropout final : Module {
+  double p;
+
+  explicit Dropout(double p) : p(p) {
+    check(p >= 0 && p <= 1, "Dropout: a probability is needed, 0 ≤ p ≤ 1, got ", p);
+  }
+  bool drops() const { return training && p > 0; }
+  /// `generator` is where the masks come from; it may be null when nothing is dropped.
+  Tensor operator()(const Tensor& x, Generator* generator) const {
+    if (!drops()) return x;
+    check(generator, "dropout with p = ", p,
+          " in training needs a generator: pass one, or call eval() of the module");
+    return dropout(x, p, *generator);
+  }
+  void fields(Fields&) override {}
+};
+
+}  // namespace gradus::nn

@@ -1,0 +1,16 @@
+#pragma once
+#include "nn/init.h"
+#include "ops/ops.h"
+
+namespace gradus::nn {
+
+/// For each id a row of the table: (…) → (…, width). The table starts standard normal.
+struct Embedding final : Module {
+  Parameter weight;  // (count, width)
+
+  Embedding(int64_t count, int64_t width) : weight({count, width}, init::normal(1)) {}
+  Tensor operator()(const Tensor& ids) const { return embedding(weight, ids); }
+  void fields(Fields& f) override { f("weight", weight); }
+};
+
+}  // namespace gradus::nn
