@@ -76,7 +76,7 @@ Tensor greater_equal(const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b);    // mask ? a : b
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value); // mask ? value : x
 
-// ---- reductions (ops/reduce.cu); no dims: over all -------------------------------------------
+// ---- reductions (ops/reduce.cu, ops/extreme.cu); no dims: over all -----------------------------
 Tensor sum(const Tensor& x, const Dims& dims = {}, bool keep_dims = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keep_dims = false);
 Tensor prod(const Tensor& x, const Dims& dims = {}, bool keep_dims = false);

@@ -1,88 +1,20 @@
-// Reductions: y = fold of x over some dimensions. With dy spread over those dimensions:
+// Sums and products over some dimensions of x. With dy repeated along those dimensions:
 //
-//   sum    dx_i = dy                      mean   dx_i = dy / n
+//   sum    Σ x_i                    dx_i = dy
+//   mean   μ = Σ x_i / n            dx_i = dy / n
+//   prod   Π x_i                    dx_i = dy Π_{j<i} x_j Π_{j>i} x_j
+//   var    Σ (x_i − μ)² / (n − c)   dx_i = dy 2 (x_i − μ) / (n − c),   as Σ (x_i − μ) ∂μ/∂x = 0
 //
-// Sums of f16 and bf16 are taken in f32 and rounded once.
-#include "ops/reduce.h"
-
-#include <algorithm>
-
+// The two products in dx of prod are running products from either end: no division, so that zeros are
+// nothing special.
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
+#include "ops/reduce.h"
 
 namespace gradus {
-
-DimSet dims_of(const char* op, const Shape& shape, const Dims& dims) {
-  if (dims.empty()) return (DimSet(1) << shape.rank()) - 1;
-  DimSet set = 0;
-  for (int dim : dims) {
-    DimSet bit = DimSet(1) << shape.dim(dim, op);
-    check(!(set & bit), op, ": dimension ", dim, " is listed twice");
-    set |= bit;
-  }
-  return set;
-}
-
-Shape reduced_shape(const Shape& shape, DimSet set, bool keep_dims) {
-  Shape result;
-  for (int d = 0; d < shape.rank(); ++d) {
-    if (!(set >> d & 1))
-      result.push_back(shape[d]);
-    else if (keep_dims)
-      result.push_back(1);
-  }
-  return result;
-}
-
-ReduceWalk reduce_walk(const Tensor& x, DimSet set) {
-  int order[Shape::kMaxRank], reduced = 0;
-  Shape sizes[2];
-  Strides strides[2];
-  for (int d = 0; d < x.rank(); ++d) {
-    if (set >> d & 1) {
-      order[reduced++] = d;
-    } else {
-      sizes[0].push_back(x.shape()[d]);
-      strides[0].push_back(x.strides()[d]);
-    }
-  }
-  std::stable_sort(order, order + reduced,
-                   [&](int a, int b) { return x.strides()[a] > x.strides()[b]; });
-  for (int i = 0; i < reduced; ++i) {
-    sizes[1].push_back(x.shape()[order[i]]);
-    strides[1].push_back(x.strides()[order[i]]);
-  }
-  return {{{&sizes[0]}, {&strides[0]}}, {{&sizes[1]}, {&strides[1]}}};
-}
-
 namespace {
 
-/// What a reduction runs over. `kept`: the reduced sizes are 1; `result`: they may be left out.
-struct Over {
-  DimSet dims = 0;
-  Shape x{}, kept{}, result{};
-  int64_t count() const { return x.numel() / std::max<int64_t>(kept.numel(), 1); }
-
-  /// Something of the shape of the result, repeated along what was reduced: the shape of x.
-  Tensor spread(const Tensor& y) const {
-    return expand(kept == y.shape() ? y : reshape(y, kept), x);
-  }
-};
-
-Over over(const char* op, const Tensor& x, const Dims& dims, bool keep_dims) {
-  check(bool(x), op, ": the tensor is undefined");
-  DimSet set = dims_of(op, x.shape(), dims);
-  return {set, x.shape(), reduced_shape(x.shape(), set, true),
-          reduced_shape(x.shape(), set, keep_dims)};
-}
-
-/// The same where a result of no elements has no meaning.
-Over over_some(const char* op, const Tensor& x, const Dims& dims, bool keep_dims) {
-  Over o = over(op, x, dims, keep_dims);
-  for (int d = 0; d < x.rank(); ++d)
-    check(o.x[d] != 0 || o.kept[d] == 0, op, " of no elements: shape ", o.x);
-  return o;
-}
+// ---- what is folded
 
 /// Σ x / divisor
 template <class A>
@@ -94,6 +26,104 @@ struct Total {
   GRADUS_HD A combine(A a, A b) const { return a + b; }
   GRADUS_HD A finish(A s) const { return s / divisor; }
 };
+
+template <class A>
+struct Product {
+  using State = A;
+  GRADUS_HD A identity() const { return 1; }
+  GRADUS_HD A add(A s, A x, int64_t) const { return s * x; }
+  GRADUS_HD A combine(A a, A b) const { return a * b; }
+  GRADUS_HD A finish(A s) const { return s; }
+};
+
+template <class A>
+struct Moments {
+  A n, mean, squares;  // squares: Σ (x − mean)²
+};
+
+/// Means and squares of two sets become those of their union [Chan, Golub & LeVeque 1979]; adding one
+/// element is the case of a set of one. Nothing large is subtracted from something large.
+template <class A>
+struct Variance {
+  A correction;
+  using State = Moments<A>;
+  GRADUS_HD State identity() const { return {0, 0, 0}; }
+  GRADUS_HD State add(State s, A x, int64_t) const {
+    A n = s.n + 1, d = x - s.mean, mean = s.mean + d / n;
+    return {n, mean, s.squares + d * (x - mean)};
+  }
+  GRADUS_HD State combine(State a, State b) const {
+    if (b.n == 0) return a;
+    A n = a.n + b.n, d = b.mean - a.mean, share = b.n / n;
+    return {n, a.mean + d * share, a.squares + b.squares + d * d * a.n * share};
+  }
+  GRADUS_HD A finish(State s) const { return s.squares / (s.n - correction); }
+
+  /// In two passes, which vectorise: the mean, then the squares about it.
+  template <class T>
+  State run(const T* x, int64_t n, int64_t) const {
+    A mean = detail::cpu_lanes(Total<A>{A(n)}, x, n, 0) / A(n);
+    return {A(n), mean, detail::cpu_lanes(SquaresAbout{mean}, x, n, 0)};
+  }
+  struct SquaresAbout {
+    A mean;
+    using State = A;
+    A identity() const { return 0; }
+    A add(A s, A x, int64_t) const { return s + (x - mean) * (x - mean); }
+    A combine(A a, A b) const { return a + b; }
+  };
+};
+
+// ---- the gradient of a product
+
+/// One output: dx_r ← dy Π_{j≠r} x_j for its elements, which lie alike in x and dx.
+template <class A>
+GRADUS_HD void products_of_others(const Walk<1>& w, A dy, const A* x, A* dx) {
+  A before = dy, after = 1;
+  for (int64_t r = 0; r < w.numel; ++r) {
+    int64_t at = place(w, r);
+    dx[at] = before;
+    before *= x[at];
+  }
+  for (int64_t r = w.numel - 1; r >= 0; --r) {
+    int64_t at = place(w, r);
+    dx[at] *= after;
+    after *= x[at];
+  }
+}
+
+#if defined(__CUDACC__)
+/// A thread an output: products over more than a few hundred elements over- or underflow anyway.
+template <class A>
+__global__ void products_kernel(__grid_constant__ const ReduceWalk w, const A* dy, const A* x,
+                                A* dx) {
+  int64_t o = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (o >= w.kept.numel) return;
+  int64_t at = place(w.kept, o);
+  products_of_others(w.reduced, dy[o], x + at, dx + at);
+}
+#endif
+
+/// dx for contiguous x and dy.
+template <class A>
+void products_of_others(Device device, const ReduceWalk& w, const A* dy, const A* x, A* dx) {
+#if defined(__CUDACC__)
+  if (device.is_cuda()) {
+    products_kernel<<<unsigned(detail::blocks_of(w.kept.numel, 128)), 128, 0,
+                      cuda::stream(device)>>>(w, dy, x, dx);
+    return cuda::check_launch("gradient of prod");
+  }
+#endif
+  check(!device.is_cuda(), "prod: this file was compiled without CUDA");
+  parallel_for(w.kept.numel, kGrain / (w.reduced.numel + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      int64_t at = place(w.kept, o);
+      products_of_others(w.reduced, dy[o], x + at, dx + at);
+    }
+  });
+}
+
+// ---- the ops
 
 struct Sum {
   static constexpr auto name = "sum";
@@ -113,6 +143,48 @@ struct Mean {
   Tensor backward(const Tensor& dy) { return over.spread(mul(dy, 1 / double(over.count()))); }
 };
 
+struct Prod {
+  static constexpr auto name = "prod";
+  Over over{};
+  Saved x{};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return reduce<Product>(name, input, over.dims, over.result);
+  }
+  /// In f32 for the 16-bit types: running products would leave the range of f16.
+  Tensor backward(const Tensor& dy) {
+    DType wide = x->dtype() == DType::f64 ? DType::f64 : DType::f32;
+    Tensor factors = contiguous(cast(*x, wide)), seed = contiguous(cast(dy, wide));
+    Tensor dx = empty_like(factors);
+    if (dx.numel() == 0) return cast(dx, dy.dtype());
+    dispatch_floating(name, wide, [&]<class A>() {
+      if constexpr (sizeof(A) >= 4)
+        products_of_others(dx.device(), reduce_walk(factors, over.dims), seed.data<A>(),
+                           factors.data<A>(), dx.data<A>());
+    });
+    return cast(dx, dy.dtype());
+  }
+};
+
+struct Var {
+  static constexpr auto name = "var";
+  static constexpr bool recordable = true;
+  Over over{};
+  double correction = 0;
+  Dims dims{};
+  Saved x{};
+  Tensor forward(const Tensor& input) {
+    x = input;
+    return reduce<Variance>(name, input, over.dims, over.result, correction);
+  }
+  /// Centred twice, because the first mean is rounded to the type of x.
+  Tensor backward(const Tensor& dy) {
+    Tensor d = sub(*x, mean(*x, dims, true));
+    d = sub(d, mean(d, dims, true));
+    return mul(d, over.spread(mul(dy, 2 / (double(over.count()) - correction))));
+  }
+};
+
 }  // namespace
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keep_dims) {
@@ -123,18 +195,30 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keep_dims) {
   return apply(Mean{.over = over_some(Mean::name, x, dims, keep_dims)}, x);
 }
 
+Tensor prod(const Tensor& x, const Dims& dims, bool keep_dims) {
+  return apply(Prod{.over = over(Prod::name, x, dims, keep_dims)}, x);
+}
+
+Tensor var(const Tensor& x, const Dims& dims, bool keep_dims, double correction) {
+  Over o = over_some(Var::name, x, dims, keep_dims);
+  check(double(o.count()) > correction, "var of ", o.count(), " elements with the correction ",
+        correction, ": shape ", o.x);
+  return apply(Var{.over = o, .correction = correction, .dims = dims}, x);
+}
+
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   int more = x.rank() - shape.rank();
   bool fits = more >= 0;
-  Over over{.x = x.shape(), .result = shape};
+  Over over{.x = x.shape(), .kept = x.shape(), .result = shape};
   for (int d = 0; d < x.rank() && fits; ++d) {
     int64_t size = d < more ? 1 : shape[d - more];
     fits = size == 1 || size == x.shape()[d];
-    if (d < more || size != x.shape()[d]) over.dims |= DimSet(1) << d;
+    if (d >= more && size == x.shape()[d]) continue;
+    over.dims |= DimSet(1) << d;
+    over.kept[d] = 1;
   }
   check(fits, "sum_to: ", x.shape(), " was not broadcast from ", shape);
-  over.kept = reduced_shape(x.shape(), over.dims, true);
   return apply(Sum{.over = over}, x);
 }
 
@@ -180,6 +264,28 @@ static const Gradcheck checks[] = {
      [](Sampler& s) {
        Tensor x = s.normal({3, 4});
        return mean(x * x, {0, 1}, true);
+     },
+     true},
+    {"prod",
+     [](Sampler& s) {
+       return prod(s.normal({2, 3, 2}), {0, 2});
+     }},
+    {"prod",
+     [](Sampler& s) {
+       return prod(s.normal({3, 4}), {-1}, true);
+     }},
+    {"prod",
+     [](Sampler& s) {
+       return prod(s.normal({2, 0, 3}), {1});
+     }},
+    {"var",
+     [](Sampler& s) {
+       return var(s.normal({2, 3, 4}), {0, 2});
+     },
+     true},
+    {"var",
+     [](Sampler& s) {
+       return var(s.normal({3, 5}), {-1}, true, 1);
      },
      true},
 };

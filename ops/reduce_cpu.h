@@ -8,31 +8,9 @@
 // Long reductions are cut into blocks that threads share; the blocks, too, form a balanced tree.
 #include <vector>
 
-#include "core/elementwise.h"
+#include "ops/reduce_walk.h"
 
-namespace gradus {
-
-/// What a reduction reads: `kept` steps from output to output, `reduced` over what is folded into one.
-struct ReduceWalk {
-  Walk<1> kept, reduced;
-
-  /// Neighbouring outputs lie closer together than the elements of one: fold whole rows.
-  bool by_columns() const {
-    if (kept.rank == 0 || reduced.rank == 0 || columns() < 8) return false;
-    return kept_step() != 0 && std::abs(kept_step()) < std::abs(reduced_step());
-  }
-  GRADUS_HD int64_t columns() const { return kept.sizes[kept.rank - 1]; }
-  GRADUS_HD int64_t kept_step() const { return kept.strides[0][kept.rank - 1]; }
-  GRADUS_HD int64_t reduced_step() const { return reduced.strides[0][reduced.rank - 1]; }
-};
-
-/// Where element i of a walk lies.
-GRADUS_HD inline int64_t place(const Walk<1>& w, int64_t i) {
-  if (w.rank == 1) return i * w.strides[0][0];
-  int64_t at[1];
-  w.locate(i, at);
-  return at[0];
-}
+namespace gradus::detail {
 
 inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
@@ -60,7 +38,12 @@ typename F::State cpu_lanes(const F& f, const T* x, int64_t n, int64_t first) {
 
 template <class F, class T>
 typename F::State cpu_run(const F& f, const T* x, int64_t n, int64_t step, int64_t first) {
-  if (step == 1 && n >= 2 * kLanes) return cpu_lanes(f, x, n, first);
+  if (step == 1 && n >= 2 * kLanes) {
+    if constexpr (requires { f.run(x, n, first); })
+      return f.run(x, n, first);
+    else
+      return cpu_lanes(f, x, n, first);
+  }
   typename F::State s = f.identity();
   for (int64_t i = 0; i < n; ++i) s = f.add(s, Compute<T>(x[i * step]), first + i);
   return s;
@@ -161,4 +144,4 @@ void cpu_reduce(const ReduceWalk& w, const F& f, const T* x, Y* y) {
     cpu_reduce_rows(w, f, x, y);
 }
 
-}  // namespace gradus
+}  // namespace gradus::detail

@@ -11,7 +11,7 @@
 
 #if defined(__CUDACC__)
 
-namespace gradus {
+namespace gradus::detail {
 
 inline constexpr int kReduceThreads = 256;
 inline constexpr int64_t kReduceBlocks = 1024;  // enough to fill any device
@@ -241,6 +241,6 @@ void cuda_reduce(Device device, const ReduceWalk& w, const F& f, const T* x, Y* 
   cuda::check_launch("reduce kernel");
 }
 
-}  // namespace gradus
+}  // namespace gradus::detail
 
 #endif

@@ -237,5 +237,71 @@ TEST(Mean, GradientByHand) {
             (Values{0.3 / 3, 0.3 / 3, 0.3 / 3, -0.9 / 3, -0.9 / 3, -0.9 / 3}));
 }
 
+// ---- prod
+
+TEST(Prod, N8_GradientWithZeros) {
+  struct Case {
+    Values x, dx;
+  };
+  const Case cases[] = {{{2, 3, 4}, {12, 8, 6}}, {{0, 2, 3}, {6, 0, 0}}, {{0, 0, 5}, {0, 0, 0}}};
+  for (Device device : devices())
+    for (DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+      for (const Case& c : cases) {
+        Tensor x = made(c.x, {3}, dtype, device).requires_grad_();
+        Tensor y = prod(x);
+        EXPECT_EQ(y.item(), c.x[0] * c.x[1] * c.x[2]);
+        y.backward();
+        EXPECT_EQ(x.grad().to_vector(), c.dx);
+      }
+}
+
+TEST(Prod, GradientStaysFiniteWhereTheProductDoesNot) {
+  Tensor x = made({300, 300, 300}, {3}, DType::f16).requires_grad_();
+  Tensor y = prod(x);
+  EXPECT_EQ(y.item(), INFINITY);  // 2.7e7 > 65504
+  y.backward(made({1.0 / 1024}, {}, DType::f16));
+  for (double g : x.grad().to_vector()) EXPECT_NEAR(g, 90000.0 / 1024, 90000.0 / 1024 * 0x1p-11);
+}
+
+TEST(Prod, N16_OfNothingIsOne) {
+  EXPECT_EQ(prod(made({}, {0})).item(), 1);
+  EXPECT_EQ(sum(made({}, {0})).item(), 0);
+  EXPECT_EQ(prod(made({}, {2, 0}), {1}).to_vector(), (Values{1, 1}));
+}
+
+// ---- var
+
+TEST(Var, ByHand) {
+  for (Device device : devices()) {
+    Tensor x = made({1, 2, 4, -3, 2, 2, 2, 2}, {2, 4}, DType::f64, device).requires_grad_();
+    EXPECT_EQ(var(x, {1}).to_vector(), (Values{6.5, 0}));  // mean 1, squares 0 + 1 + 9 + 16
+    Tensor y = var(x, {1}, false, 1);
+    EXPECT_EQ(y.to_vector(), (Values{26.0 / 3, 0}));
+    y.backward(made({0.3, -0.7}, {2}, DType::f64, device));
+    Values want{0, 0.2, 0.6, -0.8, 0, 0, 0, 0};  // 0.3 · 2/3 · (x − 1)
+    Values got = x.grad().to_vector();
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-15);
+  }
+}
+
+// Σx² − (Σx)²/n would lose everything here: x² ~ 1e8 has a spacing of 8 in f32. With running means,
+// rounded to u μ, each (x − μ)² is off by 2 |x − μ| u μ: relative to the variance, 2 u μ/σ.
+TEST(Var, OfSmallDeviationsFromALargeMeanIsAccurate) {
+  for (Device device : devices())
+    for (Shape shape : {Shape{100000}, Shape{100000, 8}}) {
+      Values v = uneven(shape.numel());
+      for (double& x : v) x = 10000 + std::round(x * 8) / 8;  // exact in f32: spacing 2⁻¹⁰
+      Values got = var(made(v, shape, DType::f32, device), {0}).to_vector();
+      Values want = var(made(v, shape, DType::f64), {0}).to_vector();
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_NEAR(got[i], want[i], 2 * 0x1p-24 * 1e4 / std::sqrt(want[i]) * want[i]);
+    }
+}
+
+TEST(Var, OfTooFewIsAnError) {
+  EXPECT_THROW(var(made({1}, {1}), {}, false, 1), Error);
+  EXPECT_THROW(var(made({}, {0, 3}), {0}), Error);
+}
+
 }  // namespace
 }  // namespace gradus
