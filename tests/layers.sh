@@ -7,7 +7,7 @@ folders='core|autograd|ops|nn|optim|sched|parallel|models|train'
 status=0
 allow() {
   local bad
-  bad=$(grep -rnE "^\s*#\s*include\s*(\"|<($folders)/)" "$1" \
+  bad=$(grep -rsnE "^\s*#\s*include\s*(\"|<($folders)/)" "$1" \
              --include='*.h' --include='*.cpp' --include='*.cu' |
         grep -vE "include \"($(tr ' ' '|' <<< "$*"))/[^.]")
   [ -z "$bad" ] || { printf '%s may include %s, not:\n%s\n' "$1" "$*" "$bad"; status=1; }
