@@ -1,81 +1,137 @@
+// The matrix product on the CPU: dtypes, special shapes, and the work of each thread.
+//
+// Threads share C: each computes rectangles of it, over all of k and in the same order. No sum depends on
+// the number of threads. What happens inside a rectangle: gemm_blocks.h.
 #include <omp.h>
 
-#include <Eigen/Dense>
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "ops/gemm.h"
+#include "ops/gemm_blocks.h"
+#include "ops/gemm_dot.h"
 
 namespace gradus {
 namespace {
 
-template <class T>
-using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-template <class T>
-using View = Eigen::Map<Matrix<T>, 0, Eigen::OuterStride<>>;
+using cpu::divide_up, cpu::kTileWidth, cpu::Range;
 
-/// op(X) as a dense matrix of Compute<T>: the 16-bit types are widened once, before the product.
-template <class T>
-Matrix<Compute<T>> widened(const T* x, int64_t rows, int64_t columns, int64_t ld) {
-  Matrix<Compute<T>> wide(rows, columns);
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) wide(i, j) = Compute<T>(x[i * ld + j]);
-  return wide;
+/// How each matrix of C is cut: into rows × columns rectangles.
+struct Cuts {
+  int64_t rows, columns;
+};
+
+/// The fewest cuts that give all threads equally many rectangles, in the direction that costs least.
+/// For each of k, a rectangle (h, w) takes h w multiply-adds and has h elements of A and w of B read
+/// and packed, each as long as so many multiply-adds (measured).
+template <class Sum>
+Cuts choose_cuts(const Gemm& g, int64_t threads) {
+  const int64_t pieces = threads / std::gcd(g.batch, threads);
+  const int64_t panels = divide_up(g.n, kTileWidth<Sum>);
+  const int64_t cost_a = g.transpose_a ? 10 : 6, cost_b = g.transpose_b ? 8 : 4;
+  Cuts best{};
+  int64_t best_cost = INT64_MAX;
+  for (int64_t rows = 1; rows <= pieces; ++rows) {
+    if (pieces % rows != 0) continue;
+    const int64_t h = divide_up(g.m, rows), w = divide_up(panels, pieces / rows) * kTileWidth<Sum>;
+    const int64_t cost = h * w + cost_a * h + cost_b * w;
+    if (cost < best_cost) best = {rows, pieces / rows}, best_cost = cost;
+  }
+  return best;
 }
 
-/// P = op(A) op(B). X and Y are stored as in the Gemm.
-template <class X, class Y, class P>
-void product(const Gemm& g, const X& a, const Y& b, P& p) {
-  if (g.transpose_a && g.transpose_b)
-    p.noalias() = a.transpose() * b.transpose();
-  else if (g.transpose_a)
-    p.noalias() = a.transpose() * b;
-  else if (g.transpose_b)
-    p.noalias() = a * b.transpose();
-  else
-    p.noalias() = a * b;
+/// One thread inside a parallel region, or where starting others takes longer than the product.
+int64_t threads_for(const Gemm& g) {
+  constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds: a few microseconds
+  if (omp_in_parallel() || g.m * g.n * g.k * g.batch < kWorthAThread) return 1;
+  return omp_get_max_threads();
 }
 
 template <class T, class TC>
 void multiply(const Gemm& g, const T* a, const T* b, TC* c) {
+  constexpr int64_t kWidth = kTileWidth<Compute<T>>;
+  const int64_t threads = threads_for(g);
+  const Cuts cuts = choose_cuts<Compute<T>>(g, threads);
+  const Range rows{0, g.m}, panels{0, divide_up(g.n, kWidth)};
+#pragma omp parallel for collapse(3) schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t i = 0; i < g.batch; ++i)
+    for (int64_t y = 0; y < cuts.rows; ++y)
+      for (int64_t x = 0; x < cuts.columns; ++x) {
+        const Range part = panels.part(x, cuts.columns);
+        const Range columns{part.begin * kWidth, std::min(part.end * kWidth, g.n)};
+        cpu::Rectangle<T, TC>(g, a + i * g.stride_a, b + i * g.stride_b, c + i * g.stride_c,
+                              rows.part(y, cuts.rows), columns)
+            .compute();
+      }
+}
+
+/// Some rows of numbers with k contiguous, of each matrix of a batch.
+template <class T>
+struct Rows {
+  const T* at;
+  int64_t stride, batch_stride, count, stride_c;
+};
+
+/// Whether C has so few rows or columns that packing would cost more than the product, while k is
+/// contiguous in both operands: then its elements are dot products.
+bool has_few_dots(const Gemm& g) {
+  return std::min(g.m, g.n) <= cpu::kFewRows && (!g.transpose_a || g.lda == 1) &&
+         (g.transpose_b || g.ldb == 1);
+}
+
+template <class T, class TC>
+void multiply_dots(const Gemm& g, const T* a, const T* b, TC* c) {
   using Sum = Compute<T>;
-  int64_t rows_a = g.transpose_a ? g.k : g.m, rows_b = g.transpose_b ? g.n : g.k;
-  int64_t columns_a = g.transpose_a ? g.m : g.k, columns_b = g.transpose_b ? g.k : g.n;
-  Matrix<Sum> p = Matrix<Sum>::Zero(g.m, g.n);
-  if (g.k > 0 && g.alpha != 0) {
-    if constexpr (std::is_same_v<T, Sum>) {
-      Eigen::Map<const Matrix<T>, 0, Eigen::OuterStride<>> va(a, rows_a, columns_a,
-                                                              Eigen::OuterStride<>(g.lda));
-      Eigen::Map<const Matrix<T>, 0, Eigen::OuterStride<>> vb(b, rows_b, columns_b,
-                                                              Eigen::OuterStride<>(g.ldb));
-      product(g, va, vb, p);
-    } else {
-      product(g, widened(a, rows_a, columns_a, g.lda), widened(b, rows_b, columns_b, g.ldb), p);
-    }
-  }
-  for (int64_t i = 0; i < g.m; ++i)
-    for (int64_t j = 0; j < g.n; ++j) {
-      TC& out = c[i * g.ldc + j];
-      Sum value = Sum(g.alpha) * p(i, j);
-      out = TC(g.beta == 0 ? value : value + Sum(g.beta) * Sum(out));
+  Rows<T> few{a, g.lda, g.stride_a, g.m, g.ldc}, many{b, g.ldb, g.stride_b, g.n, 1};
+  if (few.count > many.count) std::swap(few, many);
+  const int64_t threads = threads_for(g), groups = divide_up(many.count, cpu::kManyRows);
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t s = 0; s < g.batch; ++s)
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t first = group * cpu::kManyRows;
+      const int64_t count = std::min<int64_t>(cpu::kManyRows, many.count - first);
+      Sum dots[cpu::kFewRows * cpu::kManyRows];
+      cpu::dot_products(g.k, few.at + s * few.batch_stride, few.stride, few.count,
+                        many.at + s * many.batch_stride + first * many.stride, many.stride, count,
+                        dots);
+      for (int64_t i = 0; i < few.count; ++i)
+        for (int64_t j = 0; j < count; ++j)
+          cpu::put(Sum(g.alpha) * dots[i * cpu::kManyRows + j], Sum(g.beta),
+                   c[s * g.stride_c + i * few.stride_c + (first + j) * many.stride_c]);
     }
 }
 
-/// Threads share the rows of C in slices of a fixed height, so that their number changes no sum.
-template <class T, class TC>
-void multiply_batch(const Gemm& g, const void* a, const void* b, void* c) {
-  constexpr int64_t kHeight = 256;
-  int64_t slices = (g.m + kHeight - 1) / kHeight;
+/// C ← P + β C, P of floats without gaps or, if null, zero.
+template <class TC>
+void add_scaled(const Gemm& g, const float* product, TC* c) {
 #pragma omp parallel for collapse(2) if (!omp_in_parallel())
-  for (int64_t i = 0; i < g.batch; ++i)
-    for (int64_t s = 0; s < slices; ++s) {
-      Gemm slice = g;
-      int64_t row = s * kHeight;
-      slice.m = std::min(kHeight, g.m - row);
-      multiply(slice, static_cast<const T*>(a) + i * g.stride_a + row * (g.transpose_a ? 1 : g.lda),
-               static_cast<const T*>(b) + i * g.stride_b,
-               static_cast<TC*>(c) + i * g.stride_c + row * g.ldc);
-    }
+  for (int64_t s = 0; s < g.batch; ++s)
+    for (int64_t i = 0; i < g.m; ++i)
+      for (int64_t j = 0; j < g.n; ++j)
+        cpu::put(Compute<TC>(product ? product[(s * g.m + i) * g.n + j] : 0), Compute<TC>(g.beta),
+                 c[s * g.stride_c + i * g.ldc + j]);
+}
+
+/// C of bf16 or f16 with k in several blocks: summed in floats, rounded once.
+template <class T>
+void multiply_and_round(const Gemm& g, const T* a, const T* b, T* c) {
+  std::vector<float> product(g.batch * g.m * g.n);
+  Gemm wide = g;
+  wide.ldc = g.n;
+  wide.stride_c = g.m * g.n;
+  wide.beta = 0;
+  multiply<T, float>(wide, a, b, product.data());
+  add_scaled<T>(g, product.data(), c);
+}
+
+template <class T, class TC>
+void choose(const Gemm& g, const T* a, const T* b, TC* c) {
+  if (g.k == 0 || g.alpha == 0) return add_scaled<TC>(g, nullptr, c);
+  if (has_few_dots(g)) return multiply_dots(g, a, b, c);
+  if constexpr (!std::is_same_v<TC, Compute<T>>)
+    if (g.k > cpu::kDepth<float>) return multiply_and_round(g, a, b, c);
+  multiply(g, a, b, c);
 }
 
 void check_sizes(const Gemm& g) {
@@ -96,12 +152,11 @@ void check_sizes(const Gemm& g) {
 
 void gemm_cpu(const Gemm& g, const void* a, const void* b, void* c) {
   check_sizes(g);
-  if (g.m == 0 || g.n == 0) return;
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   dispatch_floating("gemm", g.type, [&]<class T>() {
-    if (g.type_c == g.type)
-      multiply_batch<T, T>(g, a, b, c);
-    else
-      multiply_batch<T, float>(g, a, b, c);
+    const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
+    if (g.type_c == g.type) return choose(g, x, y, static_cast<T*>(c));
+    if constexpr (!std::is_same_v<T, Compute<T>>) choose(g, x, y, static_cast<float*>(c));
   });
 }
 

@@ -158,35 +158,62 @@ TEST(Gemm, SmallSizesAreExact) {
 TEST(Gemm, OddSizesAndGapsAreExact) {
   for (double beta : {0.0, 1.0, -2.0})
     each_transpose([&](bool ta, bool tb) {
-      Gemm g = sized(61, 131, 67, ta, tb, 5);
+      Gemm g = sized(43, 71, 37, ta, tb, 5);
       g.alpha = 2;
       g.beta = beta;
       compare_all_types(g, integers);
     });
 }
 
+// Beyond one block of k, of columns, of rows; rows a power of two apart; one row or column.
 TEST(Gemm, LargeSizesAreExact) {
   each_transpose([](bool ta, bool tb) {
     for (double beta : {0.0, 1.0})
-      for (auto [m, n, k] : {std::array{130, 150, 700},
-                             {1, 700, 300},
-                             {700, 1, 300},
-                             {600, 10, 40},
-                             {10, 600, 40},
-                             {3, 5, 4000}}) {
-        Gemm g = sized(m, n, k, ta, tb, 3);
+      for (auto [m, n, k, gap] : {std::array{145, 70, 300, 3},
+                                  {150, 520, 20, 0},
+                                  {15, 33, 512, 0},
+                                  {512, 33, 15, 0},
+                                  {1, 300, 300, 3},
+                                  {300, 1, 300, 0},
+                                  {3, 5, 4000, 1}}) {
+        Gemm g = sized(m, n, k, ta, tb, gap);
         g.beta = beta;
         compare<float, float>(g, integers);
         compare<double, double>(g, integers);
         compare<bf16, float>(g, integers);
+        compare<f16, f16>(g, integers);
       }
   });
+}
+
+TEST(Gemm, FewRowsOrColumnsAreExact) {
+  for (int few : {1, 2, 3, 4, 5})
+    each_transpose([&](bool ta, bool tb) {
+      for (auto [m, n] : {std::array{few, 21}, {21, few}}) {
+        Gemm g = sized(m, n, 45, ta, tb, 2);
+        g.alpha = 2;
+        g.beta = -1;
+        g.batch = 2;
+        g.stride_a = 3000;
+        g.stride_b = 0;
+        g.stride_c = 2500;
+        compare_all_types(g, integers);
+      }
+    });
+}
+
+// A column as stored, elements next to each other, is a row as well.
+TEST(Gemm, ColumnTimesRowAndRowTimesColumn) {
+  Gemm outer{.m = 9, .n = 11, .k = 1, .lda = 1, .ldb = 11, .ldc = 11};
+  compare_all_types(outer, integers);
+  Gemm inner{.transpose_a = true, .m = 1, .n = 1, .k = 100, .lda = 1, .ldb = 1, .ldc = 1};
+  compare_all_types(inner, integers);
 }
 
 TEST(Gemm, RealsWithinTheRoundingBound) {
   for (double beta : {0.0, 1.0, 0.3})
     each_transpose([&](bool ta, bool tb) {
-      Gemm g = sized(50, 70, 300, ta, tb, 1);
+      Gemm g = sized(19, 37, 300, ta, tb, 1);
       g.alpha = -0.7;
       g.beta = beta;
       compare_all_types(g, reals);
@@ -294,9 +321,11 @@ TEST(Gemm, TheNumberOfThreadsDoesNotChangeABit) {
                                   {9, 500, 64, 1},
                                   {500, 9, 64, 1},
                                   {64, 64, 2000, 1},
-                                  {40, 40, 40, 7}}) {
+                                  {40, 40, 40, 7},
+                                  {3, 400, 300, 1}}) {
       Gemm g = sized(m, n, k, ta, tb);
-      g.beta = 1;
+      g.alpha = 0.7;
+      g.beta = 0.3;
       g.batch = batch;
       g.stride_a = g.m * g.k;
       g.stride_b = g.k * g.n;
