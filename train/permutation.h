@@ -1,0 +1,26 @@
+#pragma once
+// A random order of n things without a table of n numbers: a bijection of {0 … n − 1} chosen by a key.
+//
+// A Feistel network [Luby & Rackoff 1988] permutes the numbers of 2h bits, whatever the function F:
+//
+//   (left, right) → (right, left ⊕ F(right, key, round))        undone by computing F again
+//
+// With h the least from 4 on such that 4ʰ ≥ n, an image may fall outside {0 … n − 1}; it is then permuted again
+// until it falls inside ("cycle walking" [Black & Rogaway 2002]). The walk ends, since it follows the
+// cycle of a number inside, takes 4ʰ/n < 4 steps on average (more for n < 64), and stays injective.
+#include <cstdint>
+
+namespace gradus::train {
+
+/// 64 bits that look random, a bijection of x [splitmix64: Steele, Lea & Flood 2014].
+constexpr uint64_t mix_bits(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/// Image of `index` (below `size`) under the permutation of {0 … size − 1} that `key` chooses.
+uint64_t permute_index(uint64_t index, uint64_t size, uint64_t key);
+
+}  // namespace gradus::train
