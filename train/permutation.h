@@ -5,9 +5,10 @@
 //
 //   (left, right) → (right, left ⊕ F(right, key, round))        undone by computing F again
 //
-// With h the least from 4 on such that 4ʰ ≥ n, an image may fall outside {0 … n − 1}; it is then permuted again
-// until it falls inside ("cycle walking" [Black & Rogaway 2002]). The walk ends, since it follows the
-// cycle of a number inside, takes 4ʰ/n < 4 steps on average (more for n < 64), and stays injective.
+// With h the least from 4 on such that 4ʰ ≥ n, an image may fall outside {0 … n − 1}; it is then
+// permuted again until it falls inside ("cycle walking" [Black & Rogaway 2002]). The walk ends, since
+// it follows the cycle of a number inside; it stays injective; and it takes 4ʰ/n steps on average,
+// fewer than 4 for n > 64.
 #include <cstdint>
 
 namespace gradus::train {

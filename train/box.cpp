@@ -1,0 +1,78 @@
+#include "train/box.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+namespace gradus::train {
+namespace {
+
+template <class... Values>
+std::string text(const Values&... values) {
+  std::ostringstream out;
+  ((out << values), ...);
+  return out.str();
+}
+
+// Element number, in the contiguous memory of `box`, of the tensor's element `index`.
+int64_t position(const Box& box, const Shape& index) {
+  int64_t at = 0;
+  for (int d = 0; d < index.rank(); ++d) at = at * box.shape[d] + index[d] - box.offset[d];
+  return at;
+}
+
+// The next row of `part`: counts up all dimensions but the last. False after the last row.
+bool next_row(Shape& index, const Box& part) {
+  for (int d = part.shape.rank() - 2; d >= 0; --d) {
+    if (++index[d] < part.offset[d] + part.shape[d]) return true;
+    index[d] = part.offset[d];
+  }
+  return false;
+}
+
+}  // namespace
+
+bool lies_in(const Box& box, const Shape& shape) {
+  if (box.offset.rank() != shape.rank() || box.shape.rank() != shape.rank()) return false;
+  for (int d = 0; d < shape.rank(); ++d)
+    if (box.offset[d] < 0 || box.shape[d] < 0 || box.shape[d] > shape[d] - box.offset[d])
+      return false;
+  return true;
+}
+
+std::optional<Box> intersect(const Box& a, const Box& b) {
+  Box both = a;
+  for (int d = 0; d < a.shape.rank(); ++d) {
+    const int64_t end = std::min(a.offset[d] + a.shape[d], b.offset[d] + b.shape[d]);
+    both.offset[d] = std::max(a.offset[d], b.offset[d]);
+    both.shape[d] = end - both.offset[d];
+    if (both.shape[d] <= 0) return std::nullopt;
+  }
+  return both;
+}
+
+std::string tiling_fault(const Shape& shape, std::span<const Box> boxes) {
+  int64_t filled = 0;
+  for (size_t i = 0; i < boxes.size(); ++i) {
+    if (!lies_in(boxes[i], shape)) return text("piece ", boxes[i], " is not inside ", shape);
+    for (size_t j = 0; j < i; ++j)
+      if (intersect(boxes[i], boxes[j]))
+        return text("pieces ", boxes[j], " and ", boxes[i], " overlap");
+    filled += boxes[i].numel();
+  }
+  if (filled == shape.numel()) return "";
+  return text("its pieces hold ", filled, " of ", shape.numel(), " elements");
+}
+
+void copy_part(const Box& part, const std::byte* from, const Box& from_box, std::byte* to,
+               const Box& to_box, int64_t element_size) {
+  if (part.numel() == 0) return;
+  const int64_t row = part.shape.rank() == 0 ? 1 : part.shape[-1];
+  Shape index = part.offset;
+  do {
+    std::memcpy(to + position(to_box, index) * element_size,
+                from + position(from_box, index) * element_size, size_t(row * element_size));
+  } while (next_row(index, part));
+}
+
+}  // namespace gradus::train
