@@ -109,7 +109,7 @@ Tensors split(const Tensor& x, int parts, int dim);                    // equal 
 Tensor cat(const Tensors& xs, int dim);
 Tensor stack(const Tensors& xs, int dim);
 
-// ---- indexing (ops/index.cu, ops/embedding.cu); ids i32 or i64, never negative ----------------
+// ---- indexing (ops/index.cpp, ops/embedding.cpp); ids i32 or i64, never negative --------------
 Tensor gather(const Tensor& x, int dim, const Tensor& index);          // y[i][j] = x[index[i][j]][j] (dim 0)
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 Tensor index_select(const Tensor& x, int dim, const Tensor& ids);      // rows ids of x along dim
