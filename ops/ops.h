@@ -122,7 +122,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  
 // ---- normalisation (ops/softmax.cu, ops/norm.cu) ----------------------------------------------
 Tensor softmax(const Tensor& x, int dim = -1);                         // e^{x_i} / Σ_j e^{x_j}
 Tensor log_softmax(const Tensor& x, int dim = -1);                     // x_i − log Σ_j e^{x_j}
-Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
+Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);  // beta may be {}
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon = 1e-5);
 
 // ---- regularisation (ops/dropout.cu) ---------------------------------------------------------
