@@ -15,14 +15,14 @@ namespace gradus::cpu {
 inline constexpr int kFewRows = 4;   // of the operand with few rows
 inline constexpr int kManyRows = 8;  // of the other, at a time
 
-/// Σ_lanes, by halves.
-template <class T>
+/// Σ_lanes by halves: every lane adds the one `h` away, h = L/2 … 1.
+template <class T, int h = kLanes<T> / 2>
 inline T sum_of_lanes(Vector<T> v) {
-  T x[kLanes<T>];
-  store(x, v);
-  for (int half = kLanes<T> / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) x[i] += x[i + half];
-  return x[0];
+  Vector<Index<T>> other;
+  for (int i = 0; i < kLanes<T>; ++i) other[i] = i ^ h;
+  v += __builtin_shuffle(v, other);
+  if constexpr (h > 1) return sum_of_lanes<T, h / 2>(v);
+  return v[0];
 }
 
 /// dots (H, kManyRows), its first W columns ← x (H, k) w (W, k)ᵀ, rows stride_x and stride_w apart.

@@ -15,9 +15,9 @@ namespace gradus::cpu {
 ///   ⎣R S⎦ →  ⎣Q S⎦      rows i and i + h, where i & h = 0
 template <class T, int h = kLanes<T> / 2>
 inline void transpose(Vector<T> (&x)[kLanes<T>]) {
-  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
   constexpr int kL = kLanes<T>;
-  Vector<Index> upper, lower;  // lanes of the pair (x_i, x_{i+h}); those of the second count from L
+  Vector<Index<T>> upper,
+      lower;  // lanes of the pair (x_i, x_{i+h}); those of the second count from L
   for (int j = 0; j < kL; ++j) {
     upper[j] = j & h ? kL + j - h : j;
     lower[j] = j & h ? kL + j : j + h;

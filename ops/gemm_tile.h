@@ -53,6 +53,10 @@ inline constexpr int kLanes = kVectorBytes / int(sizeof(T));
 template <class T>
 inline constexpr int kTileWidth = kLanes<T>* kTileVectors;
 
+/// What numbers the lanes in a shuffle of T.
+template <class T>
+using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+
 template <class V>
 inline V load_bytes(const void* x) {
   V v;
