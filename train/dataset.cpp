@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/random.h"
 #include "train/permutation.h"
 
 namespace gradus::train {
@@ -47,8 +48,8 @@ TrainingData::TrainingData(TokenRange range, int64_t length, int64_t batch, uint
 int64_t TrainingData::start_of(int64_t sample) const {
   check(sample >= 0, "sample ", sample, " does not exist: samples count from 0");
   const int64_t epoch = sample / windows(), index = sample % windows();
-  const uint64_t key = mix_bits(mix_bits(seed_) + uint64_t(epoch));
-  const int64_t shift = epoch == 0 ? 0 : int64_t(mix_bits(key) % uint64_t(length_));
+  const uint64_t key = mix(mix(seed_) + uint64_t(epoch));
+  const int64_t shift = epoch == 0 ? 0 : int64_t(mix(key) % uint64_t(length_));
   const auto window = int64_t(permute_index(uint64_t(index), uint64_t(windows()), key));
   return std::min(window * length_ + shift, range_.count - 1 - length_);
 }

@@ -1,6 +1,7 @@
 #include "train/permutation.h"
 
 #include "core/check.h"
+#include "core/random.h"
 
 namespace gradus::train {
 namespace {
@@ -14,7 +15,7 @@ uint64_t feistel(uint64_t x, int half_bits, uint64_t key) {
   const uint64_t mask = (uint64_t(1) << half_bits) - 1;
   uint64_t left = x >> half_bits, right = x & mask;
   for (int round = 0; round < kRounds; ++round) {
-    const uint64_t f = mix_bits(right ^ mix_bits(key + uint64_t(round))) & mask;
+    const uint64_t f = mix(right ^ mix(key + uint64_t(round))) & mask;
     const uint64_t next = left ^ f;
     left = right;
     right = next;

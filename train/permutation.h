@@ -13,14 +13,6 @@
 
 namespace gradus::train {
 
-/// 64 bits that look random, a bijection of x [splitmix64: Steele, Lea & Flood 2014].
-constexpr uint64_t mix_bits(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 /// Image of `index` (below `size`) under the permutation of {0 … size − 1} that `key` chooses.
 uint64_t permute_index(uint64_t index, uint64_t size, uint64_t key);
 

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "tests/train/checkpoint_helpers.h"
@@ -75,6 +76,24 @@ TEST(CheckpointDamage, C1_AKillAtEveryFileOperationLeavesTheRunIntact) {
   // `latest` and the removal of step 50.
   EXPECT_GE(before, 25);
   EXPECT_GE(after, 10);
+}
+
+// A power cut loses what was not synced: every file of the checkpoint and its directory must be, before
+// the rename that publishes it, and the directory above after.
+TEST(CheckpointDamage, C1_EverythingIsSyncedBeforeItIsPublished) {
+  TemporaryDirectory d;
+  std::vector<std::string> unsynced, log;
+  save(d.path(), 1, {}, Disk{[&](const std::string& operation, const std::string& path) {
+         if (operation == "create" || operation == "make directory") unsynced.push_back(path);
+         if (operation == "sync") std::erase(unsynced, path);
+         if (operation == "rename" && path == d / "step_00000001.tmp") {
+           EXPECT_EQ(unsynced, std::vector<std::string>{d.path()});
+           unsynced = {d.path()};
+         }
+         log.push_back(operation + " " + path);
+       }});
+  EXPECT_TRUE(unsynced.empty());
+  EXPECT_EQ(std::count(log.begin(), log.end(), "rename " + d / "step_00000001.tmp"), 1);
 }
 
 TEST(CheckpointDamage, C9_AFailureOfEveryFileOperationIsAnErrorAndLeavesTheRunIntact) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/random.h"
 
 namespace gradus::train {
 namespace {
@@ -43,7 +44,7 @@ TEST(Permutation, EveryIndexGoesEverywhereEquallyOften) {
   constexpr int kSize = 10, kKeys = 50000;
   for (uint64_t index : {0u, 4u, 9u}) {
     std::vector<double> count(kSize, 0);
-    for (uint64_t key = 0; key < kKeys; ++key) ++count[permute_index(index, kSize, mix_bits(key))];
+    for (uint64_t key = 0; key < kKeys; ++key) ++count[permute_index(index, kSize, mix(key))];
     double chi2 = 0, expected = double(kKeys) / kSize;
     for (double c : count) chi2 += (c - expected) * (c - expected) / expected;
     EXPECT_LT(chi2, 27.9) << "index " << index;
