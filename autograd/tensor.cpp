@@ -231,12 +231,18 @@ void Tensor::set_data(const Tensor& data) const {
 void Tensor::set_name(std::string name) const { meta().name = std::move(name); }
 std::string Tensor::name() const { return impl_->meta ? impl_->meta->name : ""; }
 
-std::string Tensor::describe() const {
-  if (!impl_) return "an undefined tensor";
+Description Tensor::describe() const { return {*this}; }
+
+std::ostream& operator<<(std::ostream& out, Description d) {
+  const Tensor& t = d.tensor;
+  if (!t) return out << "an undefined tensor";
+  if (std::string name = t.name(); !name.empty()) out << name << " ";
+  out << t.shape() << " " << t.dtype();
+  return t.device().is_cuda() ? out << " on " << t.device() : out;
+}
+Description::operator std::string() const {
   std::ostringstream out;
-  if (std::string n = name(); !n.empty()) out << n << " ";
-  out << shape() << " " << dtype();
-  if (device().is_cuda()) out << " on " << device();
+  out << *this;
   return out.str();
 }
 

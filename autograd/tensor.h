@@ -37,6 +37,13 @@ using Tensors = SmallVector<Tensor, 3>;
 using Hook = std::function<Tensor(const Tensor& grad)>;  // an undefined result keeps the gradient
 using LeafHook = std::function<void(const Tensor& leaf)>;
 
+/// Words for a tensor; see Tensor::describe.
+struct Description {
+  const Tensor& tensor;
+  operator std::string() const;
+  friend std::ostream& operator<<(std::ostream& out, Description d);
+};
+
 struct TensorImpl final : public RefCounted, public Pooled {
   Ref<Storage> storage;
   Shape shape;
@@ -143,8 +150,9 @@ class Tensor {
   /// A name for messages: parameters get theirs from the module.
   void set_name(std::string name) const;
   std::string name() const;
-  /// The name if there is one, with shape and type: "blocks.0.w (3, 4) f32".
-  std::string describe() const;
+  /// The name if there is one, with shape and type: "blocks.0.w (3, 4) f32". Written when it is
+  /// printed, so that passing it to check() costs nothing.
+  Description describe() const;
 
   // ---- for the engine
   TensorImpl* impl() const { return impl_.get(); }

@@ -1,6 +1,5 @@
 #pragma once
 // Sizes and strides of a tensor, held inline: no allocation.
-#include <array>
 #include <initializer_list>
 #include <ostream>
 
@@ -36,8 +35,8 @@ class Shape {
   /// Size i; −1 is the last. No check: see dim() for numbers that come from a user.
   int64_t operator[](int i) const { return sizes_[i < 0 ? i + rank_ : i]; }
   int64_t& operator[](int i) { return sizes_[i < 0 ? i + rank_ : i]; }
-  const int64_t* begin() const { return sizes_.data(); }
-  const int64_t* end() const { return sizes_.data() + rank_; }
+  const int64_t* begin() const { return sizes_; }
+  const int64_t* end() const { return sizes_ + rank_; }
 
   void push_back(int64_t size) {
     check(rank_ < kMaxRank, "Shape: more than ", kMaxRank, " dimensions");
@@ -72,7 +71,7 @@ class Shape {
   }
 
  private:
-  std::array<int64_t, kMaxRank> sizes_{};
+  int64_t sizes_[kMaxRank] = {};
   int rank_ = 0;
 };
 

@@ -47,9 +47,8 @@ void run(const Gemm& g, Device device, const char* a, const char* b, char* c) {
 Tensor t(const Tensor& x) {
   Shape shape = x.shape();
   Strides strides = x.strides();
-  int r = x.rank();
-  std::swap(shape[r - 1], shape[r - 2]);
-  std::swap(strides[r - 1], strides[r - 2]);
+  std::swap(shape[-1], shape[-2]);
+  std::swap(strides[-1], strides[-2]);
   return x.alias(shape, strides, x.offset());
 }
 
