@@ -56,7 +56,8 @@ struct Zeros {
 
 template <template <class> class F, class... Args>
 double over_all(const Tensor& x, Args... args) {
-  return reduce<F>("grad_norm", x, dims_of("grad_norm", x.shape(), {}), {}, args...).item();
+  DimSet all = (DimSet(1) << x.rank()) - 1;
+  return reduce<F>("grad_norm", x, all, {}, args...).item();
 }
 
 double largest(const Tensors& tensors) {

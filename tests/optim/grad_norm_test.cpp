@@ -99,7 +99,7 @@ std::vector<double> clipped(const std::vector<double>& g, double max_norm, StepR
   sum(mul(x, tensor(g, x.shape()))).backward();
   StepResult r = sgd.step(1, {.max_norm = max_norm});
   if (result) *result = r;
-  return neg(x.detach()).to_vector();
+  return mul(x.detach(), -1).to_vector();
 }
 
 TEST(Clip, O3_ShortensOnlyWhatIsLonger) {

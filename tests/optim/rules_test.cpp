@@ -66,7 +66,7 @@ TEST(Sgd, ThreeStepsByHand) {
   expect_sgd("Nesterov", {.momentum = 0.9, .nesterov = true},
              {{0.905, -2.19}, {1.0545, -2.3185}, {0.71905, -2.31665}});
   expect_sgd("Nesterov, λ", {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1},
-             {{0.886, -2.152}, {1.010566, -2.223412}, {0.641448646, -2.14730597}});
+             {{0.886, -2.152}, {1.010566, -2.223412}, {0.641448646, -2.147305972}});
 }
 
 TEST(Sgd, WrongOptionsAreErrors) {
@@ -229,7 +229,8 @@ TEST(Optimizers, O14_MastersKeepWhatBf16Loses) {
     std::vector<NamedState> state = sgd.state();
     ASSERT_EQ(state.size(), 1u);
     EXPECT_EQ(state[0].name, "parameter 0.master");
-    EXPECT_NEAR(state[0].value.item(), 0.9, 1e-5);
+    // 1e-4 is no multiple of the spacing of f32 below 1: each step is off by up to 2⁻²⁵, the same way.
+    EXPECT_NEAR(state[0].value.item(), 0.9, 1000 * 0x1p-25);
     EXPECT_EQ(x.item(), 0.8984375);
   }
 }
