@@ -3,9 +3,9 @@
 //
 //   dW = Eᵀ dy:   dW[v] = Σ_{t: id_t = v} dy_t
 //
-// which ops/rows.h sums without E.
+// which ops/lookup.h sums without E.
 #include "autograd/gradcheck.h"
-#include "ops/rows.h"
+#include "ops/lookup.h"
 
 namespace gradus {
 

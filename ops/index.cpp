@@ -1,4 +1,4 @@
-// Elements and slices chosen by integers. All are linear in x (ops/rows.h), and each is the transpose
+// Elements and slices chosen by integers. All are linear in x (ops/lookup.h), and each is the transpose
 // of another:
 //
 //   index_select   y[…, m, …] = x[…, id_m, …]       dx[…, n, …] = Σ_{m: id_m = n} dy[…, m, …]
@@ -6,7 +6,7 @@
 //   scatter_add    y = x, y[index[i, j], j] += s[i, j]       dx = dy,   ds = gather(dy)
 #include "autograd/accumulate.h"
 #include "autograd/gradcheck.h"
-#include "ops/rows.h"
+#include "ops/lookup.h"
 
 namespace gradus {
 namespace {
@@ -82,7 +82,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   check_ids(ScatterAdd::name, x, index);
   check(bool(source) && source.shape() == index.shape() && source.dtype() == x.dtype() &&
             source.device() == x.device(),
-        "scatter_add: the source ", source ? source.describe() : "(undefined)",
+        "scatter_add: the source ", source.describe(),
         " must have the shape of the index, ", index.shape(), ", and type and device of ",
         x.describe());
   dim = x.shape().dim(dim, ScatterAdd::name);

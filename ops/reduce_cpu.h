@@ -57,6 +57,7 @@ typename F::State cpu_range(const Walk<1>& w, const F& f, const T* x, int64_t be
     return f.combine(cpu_range(w, f, x, begin, middle), cpu_range(w, f, x, middle, end));
   }
   int64_t run = w.rank ? w.sizes[w.rank - 1] : 1, step = w.rank ? w.strides[0][w.rank - 1] : 1;
+  if (w.rank <= 1) return cpu_run(f, x + begin * step, end - begin, step, begin);
   typename F::State s = f.identity();
   for (int64_t i = begin, n; i < end; i += n) {
     n = std::min(run - i % run, end - i);

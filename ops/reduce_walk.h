@@ -32,7 +32,7 @@ struct ReduceWalk {
 
   /// Neighbouring outputs lie closer together than the elements of one: fold whole rows.
   bool by_columns() const {
-    if (kept.rank == 0 || reduced.rank == 0 || columns() < 8 || kept_step() == 0) return false;
+    if (kept.rank == 0 || reduced.rank == 0 || kept_step() == 0) return false;
     return std::abs(kept_step()) < std::abs(reduced_step());
   }
   GRADUS_HD int64_t columns() const { return kept.sizes[kept.rank - 1]; }
