@@ -49,6 +49,8 @@ struct Parameter : Tensor {
   Initializer init;
 
   Parameter() = default;
+  /// An existing leaf as a parameter, whole.
+  explicit Parameter(const Tensor& leaf) : Tensor(leaf) {}
   /// `shape` is that of this rank's shard.
   Parameter(const Shape& shape, Initializer init, Shard shard = {});
 

@@ -1,0 +1,66 @@
+// Adam:  each parameter moves by its mean gradient over its root mean square gradient.
+//
+//   m ← β₁ m + (1 − β₁) g         m̂ = m/(1 − β₁ᵗ)          θ ← θ − η m̂/(√v̂ + ε)
+//   v ← β₂ v + (1 − β₂) g²        v̂ = v/(1 − β₂ᵗ)
+//
+// m and v start at 0, so after t steps they hold only the share 1 − βᵗ of an average; m̂ and v̂ make up
+// for that. At t = 1 the step is η g/(|g| + ε): about η, whatever the size of the gradient. ε stands
+// outside the root, beside the corrected v̂.
+//
+// Weight decay inside g would be divided by √v̂ as well and all but vanish where gradients are large;
+// decoupled, it multiplies θ by 1 − ηλ before the step.
+//
+// In one pass, with the corrections moved to where they cost nothing, step = η/(1 − β₁ᵗ) and
+// root = 1/√(1 − β₂ᵗ):
+//
+//   θ ← θ (1 − ηλ) − step · m/(√v · root + ε)
+#include "optim/adam.h"
+
+#include <cmath>
+
+#include "optim/fused_update.h"
+
+namespace gradus::optim {
+namespace {
+
+template <class W>
+struct AdamRule {
+  W scale, l2, decay, beta1, rest1, beta2, rest2, step, root, epsilon;
+
+  GRADUS_HD void operator()(W& theta, W g, W& m, W& v) const {
+    g = fused(l2, theta, g * scale);
+    m = fused(beta1, m, rest1 * g);
+    v = fused(beta2, v, rest2 * g * g);
+    theta = fused(-step, m / fused(std::sqrt(v), root, epsilon), theta * decay);
+  }
+};
+
+}  // namespace
+
+Adam::Adam(std::vector<ParameterGroup> groups, AdamOptions o)
+    : Optimizer(std::move(groups)), options(o), m_(flat().make_state()), v_(flat().make_state()) {}
+
+void Adam::update_range(FlatBuffer::Range range, const GroupStep& s) {
+  const AdamOptions& o = options;
+  check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1,
+        "Adam: 0 ≤ β < 1 is needed, got ", o.beta1, " and ", o.beta2);
+  check(o.epsilon > 0 && o.weight_decay >= 0, "Adam: ε > 0 and a weight decay ≥ 0 are needed, got ",
+        o.epsilon, " and ", o.weight_decay);
+  double lambda = o.weight_decay * s.weight_decay_scale, t = double(s.t);
+  bool decoupled = o.decay == Decay::decoupled;
+  dispatch_masters(flat(), [&]<class W>() {
+    AdamRule<W> rule{.scale = W(s.gradient_scale),
+                     .l2 = W(decoupled ? 0 : lambda),
+                     .decay = W(decoupled ? 1 - s.lr * lambda : 1),
+                     .beta1 = W(o.beta1),
+                     .rest1 = W(1 - o.beta1),
+                     .beta2 = W(o.beta2),
+                     .rest2 = W(1 - o.beta2),
+                     .step = W(s.lr / (1 - std::pow(o.beta1, t))),
+                     .root = W(1 / std::sqrt(1 - std::pow(o.beta2, t))),
+                     .epsilon = W(o.epsilon)};
+    fused_update<W>(flat(), range, rule, m_, v_);
+  });
+}
+
+}  // namespace gradus::optim

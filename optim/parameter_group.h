@@ -1,0 +1,31 @@
+#pragma once
+// Which parameters are updated alike.
+//
+// Weight decay pulls a matrix towards small weights, which is a prior on a map. On what scales or
+// shifts a whole feature (norms, biases: the one-dimensional parameters) it would only be a bias
+// towards the wrong scale, so by default those are not decayed.
+#include <optional>
+#include <ostream>
+
+#include "nn/module.h"
+
+namespace gradus::optim {
+
+struct ParameterGroup {
+  std::string name{};
+  std::vector<nn::Parameter> parameters{};
+  double lr_scale = 1;            // times the learning rate of the step
+  double weight_decay_scale = 1;  // times the optimizer's weight decay
+  std::optional<double> max_lr{}, min_lr{};  // the range of this group's schedule, where it has its own
+};
+
+/// Two groups: "decayed", the parameters of two or more dimensions, and "not decayed", the others.
+/// Parameters that require no gradient are left out; an empty group, too. Error if the module has not
+/// been given values (see nn::initialize).
+std::vector<ParameterGroup> default_groups(nn::Module& module);
+std::vector<ParameterGroup> default_groups(const Tensors& leaves);
+
+/// A table: each group with its factors and its parameters.
+std::ostream& operator<<(std::ostream& out, const std::vector<ParameterGroup>& groups);
+
+}  // namespace gradus::optim
