@@ -40,6 +40,7 @@ $(CONFIG): core/setup/packages.sh core/setup/configure.sh
 # Without them g++ neither inlines sqrt nor vectorises a loop with a comparison in it. Unlike
 # -ffast-math they change no result: NaN, ∞, signed zeros and the order of sums stay as written.
 # -Wno-maybe-uninitialized: g++ 12 warns of its own AVX-512 intrinsics, wherever they are inlined.
+# -diag-suppress 177: nvcc takes a trait that only `requires` reads for an unused member.
 
 B         := build/$(if $(call yes,SAN),san,$(if $(call yes,CUDA),cuda,cpu))
 SANITIZE  := $(if $(call yes,SAN),-fsanitize=address -fsanitize=undefined \
