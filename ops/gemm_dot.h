@@ -12,8 +12,8 @@
 
 namespace gradus::cpu {
 
-inline constexpr int kFewRows = 4;   // of the operand with few rows
-inline constexpr int kManyRows = 8;  // of the other, at a time
+inline constexpr int kFewRows = 4;    // of the operand with few rows
+inline constexpr int kManyRows = 32;  // of the other, at a time
 
 /// Σ_lanes by halves: every lane adds the one `h` away, h = L/2 … 1.
 template <class T, int h = kLanes<T> / 2>
@@ -53,7 +53,7 @@ void dot_tile(int64_t k, const T* x, int64_t stride_x, const T* w, int64_t strid
 template <class T, int H>
 void dot_rows(int64_t k, const T* x, int64_t stride_x, const T* w, int64_t stride_w, int64_t width,
               Compute<T>* dots) {
-  constexpr int W = std::min(kManyRows, (kTileHeight + 2) / H);
+  constexpr int W = std::min(8, (kTileHeight + 2) / H);
   int64_t j = 0;
   for (; j + W <= width; j += W)
     dot_tile<T, H, W>(k, x, stride_x, w + j * stride_w, stride_w, dots + j);
