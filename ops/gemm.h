@@ -16,7 +16,8 @@ namespace gradus {
 /// stride_a, stride_b, stride_c; both in elements. A stride of 0 uses one matrix for the whole batch.
 ///
 /// β = 0 does not read C, which may hold anything, NaN included. k = 0 or α = 0 leaves β C and reads
-/// neither A nor B. Sums are formed in double for f64 and in float for f32, bf16 and f16.
+/// neither A nor B. Sums are formed in double for f64 and in float for f32, bf16 and f16. (An AVX-512
+/// processor that multiplies bf16 by itself takes subnormal numbers for zero in doing so.)
 struct Gemm {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;

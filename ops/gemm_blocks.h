@@ -32,14 +32,13 @@
 
 namespace gradus::cpu {
 
+// The sizes of a block, in elements; kBlockDepth in numbers, of which an element holds one or two.
+template <class E>
+inline constexpr int64_t kDepth = 1024 / sizeof(E);
+template <class E>
+inline constexpr int64_t kBlockWidth = 512 - 512 % kTileWidth<E>;
 template <class T>
-inline constexpr int64_t kDepth = 1024 / sizeof(T);
-template <class T>
-inline constexpr int64_t kBlockWidth = 512 - 512 % kTileWidth<T>;
-// Copied rows are one line longer than kDepth, which keeps them on different lines of L1.
-template <class T>
-inline constexpr int64_t kRowStride = kDepth<T> + 64 / sizeof(T);
-inline constexpr int64_t kColumnStride = (kTileHeight + 7) / 8 * 8;
+inline constexpr int64_t kBlockDepth = kPerElement<T> * 1024 / sizeof(Element<T>);
 inline constexpr int64_t kStripsWorthPacking = 10;
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -53,12 +52,15 @@ struct Range {
   }
 };
 
-/// What a thread packs into, allocated once.
-template <class T>
+/// What a thread packs into, allocated once. Elements E, sums T.
+template <class T, class E>
 struct Scratch {
-  alignas(64) T strip[std::max(kTileHeight * kRowStride<T>, kDepth<T>* kColumnStride)];
-  alignas(64) T block[kDepth<T> * kBlockWidth<T>];
-  alignas(64) T tile[kTileHeight * kTileWidth<T>];
+  static constexpr int64_t kRow = kDepth<E> + 64 / sizeof(E);  // one line more: see "2 KiB" above
+  static constexpr int64_t kColumns = (kTileHeight + kLanes<E> - 1) & -kLanes<E>;  // whole vectors
+  alignas(64) E rows[kTileHeight][kRow];
+  alignas(64) E columns[kDepth<E>][kColumns];
+  alignas(64) E panels[kBlockWidth<E> / kTileWidth<E>][kDepth<E>][kTileWidth<E>];
+  alignas(64) T tile[kTileHeight][kTileWidth<T>];
 
   static Scratch& of_this_thread() {
     thread_local auto scratch = std::make_unique<Scratch>();
@@ -70,12 +72,13 @@ struct Scratch {
 template <class T, class TC>
 class Rectangle {
   using Sum = Compute<T>;
-  static constexpr bool kWidens = !std::is_same_v<T, Sum>;
-  static constexpr int64_t kWidth = kTileWidth<Sum>;
+  using E = Element<T>;
+  static constexpr bool kAsItIs = std::is_same_v<T, E>;
+  static constexpr int64_t kWidth = kTileWidth<E>;
 
   /// An operand of the tile: where it begins, and how far apart its rows are.
   struct Operand {
-    const Sum* at;
+    const E* at;
     int64_t stride;
   };
 
@@ -83,32 +86,31 @@ class Rectangle {
   const T *a_, *b_;
   TC* c_;
   Range rows_, columns_;
-  Scratch<Sum>& scratch_ = Scratch<Sum>::of_this_thread();
+  Scratch<Sum, E>& scratch_ = Scratch<Sum, E>::of_this_thread();
 
  public:
   Rectangle(const Gemm& g, const T* a, const T* b, TC* c, Range rows, Range columns)
       : g_(g), a_(a), b_(b), c_(c), rows_(rows), columns_(columns) {}
 
   void compute() {
-    for (int64_t j = columns_.begin; j < columns_.end; j += kBlockWidth<Sum>)
-      for (int64_t p = 0; p < g_.k; p += kDepth<Sum>)
-        block({p, std::min(p + kDepth<Sum>, g_.k)},
-              {j, std::min(j + kBlockWidth<Sum>, columns_.end)});
+    for (int64_t j = columns_.begin; j < columns_.end; j += kBlockWidth<E>)
+      for (int64_t p = 0; p < g_.k; p += kBlockDepth<T>)
+        block({p, std::min(p + kBlockDepth<T>, g_.k)},
+              {j, std::min(j + kBlockWidth<E>, columns_.end)});
   }
 
  private:
   /// C(rows, columns) ← α A(rows, k) B(k, columns) + β C, or + C after the first block of k.
   void block(Range k, Range columns) {
-    Operand panels[kBlockWidth<Sum> / kWidth];
-    int64_t count = 0;
-    for (int64_t j = columns.begin; j < columns.end; j += kWidth, ++count)
-      panels[count] = panel(k, {j, std::min(j + kWidth, columns.end)}, count);
+    Operand panels[kBlockWidth<E> / kWidth];
+    for (int64_t j = columns.begin, x = 0; j < columns.end; j += kWidth, ++x)
+      panels[x] = panel(k, {j, std::min(j + kWidth, columns.end)}, x);
 
     const int64_t strips = divide_up(rows_.size(), kTileHeight);
     for (int64_t s = 0; s < strips; ++s) {
       const Range rows = rows_.part(s, strips);
       const Operand a = strip(k, rows);
-      for (int64_t j = columns.begin, x = 0; x < count; j += kWidth, ++x)
+      for (int64_t j = columns.begin, x = 0; j < columns.end; j += kWidth, ++x)
         tile(k, a, panels[x], rows, {j, std::min(j + kWidth, columns.end)});
     }
   }
@@ -117,55 +119,55 @@ class Rectangle {
   Operand panel(Range k, Range columns, int64_t index) {
     const T* b =
         b_ + (g_.transpose_b ? columns.begin * g_.ldb + k.begin : k.begin * g_.ldb + columns.begin);
+    E* packed = scratch_.panels[index][0];
+    if (g_.transpose_b) {
+      for (int64_t j = 0; j < columns.size(); j += kLanes<E>)
+        pack_transposed(k.size(), std::min<int64_t>(kLanes<E>, columns.size() - j), b + j * g_.ldb,
+                        g_.ldb, packed + j, kWidth);
+      return {packed, kWidth};
+    }
     const bool few = rows_.size() <= kStripsWorthPacking * kTileHeight;
-    if constexpr (!kWidens)
-      if (!g_.transpose_b && few && columns.size() == kWidth) return {b, g_.ldb};
-    Sum* packed = scratch_.block + index * kDepth<Sum> * kWidth;
-    pack_panel(g_.transpose_b, k.size(), columns.size(), b, g_.ldb, packed);
+    if constexpr (kAsItIs)
+      if (few && columns.size() == kWidth) return {b, g_.ldb};
+    pack_across(k.size(), columns.size(), b, g_.ldb, packed, kWidth);
     return {packed, kWidth};
   }
 
   /// op(A)(rows, k), where it is or where it is copied to.
   Operand strip(Range k, Range rows) {
-    const T* a =
-        a_ + (g_.transpose_a ? k.begin * g_.lda + rows.begin : rows.begin * g_.lda + k.begin);
-    if (g_.transpose_a) {
-      pack_columns(k.size(), rows.size(), a, g_.lda, scratch_.strip, kColumnStride);
-      return {scratch_.strip, kColumnStride};
+    if (g_.transpose_a) {  // whole vectors of columns, some of which may lie before the strip
+      constexpr int64_t kColumns = Scratch<Sum, E>::kColumns;
+      const int64_t columns = std::min(kColumns, g_.m);
+      const int64_t first = std::min(rows.begin, g_.m - columns);
+      E* packed = scratch_.columns[0];
+      pack_across(k.size(), columns, a_ + k.begin * g_.lda + first, g_.lda, packed, kColumns);
+      return {packed + rows.begin - first, kColumns};
     }
-    if constexpr (!kWidens)
+    const T* a = a_ + rows.begin * g_.lda + k.begin;
+    if constexpr (kAsItIs)
       if (g_.lda * sizeof(T) % 2048 != 0) return {a, g_.lda};
-    pack_rows(k.size(), rows.size(), a, g_.lda, scratch_.strip, kRowStride<Sum>);
-    return {scratch_.strip, kRowStride<Sum>};
+    pack_rows(k.size(), rows.size(), a, g_.lda, scratch_.rows[0], Scratch<Sum, E>::kRow);
+    return {scratch_.rows[0], Scratch<Sum, E>::kRow};
   }
 
-  /// One tile of C; through a buffer where C is narrower than the tile, in size or in type.
+  /// One tile of C; through a buffer where C is narrower than the tile.
   void tile(Range k, Operand a, Operand b, Range rows, Range columns) {
-    TC* c = c_ + rows.begin * g_.ldc + columns.begin;
     const int64_t vectors = divide_up(columns.size(), kLanes<Sum>);
-    const Sum beta = k.begin == 0 ? Sum(g_.beta) : Sum(1);
-    Tile<Sum> tile{.k = k.size(),
-                   .a = a.at,
-                   .b = b.at,
-                   .c = nullptr,
-                   .stride_a = a.stride,
-                   .stride_b = b.stride,
-                   .stride_c = g_.ldc,
-                   .alpha = Sum(g_.alpha),
-                   .beta = beta};
-    const Strip layout = g_.transpose_a ? Strip::columns : Strip::rows;
-    if constexpr (std::is_same_v<TC, Sum>)
-      if (columns.size() == vectors * kLanes<Sum>) {
-        tile.c = c;
-        return multiply(tile, layout, rows.size(), vectors);
-      }
-    tile.c = scratch_.tile;
-    tile.stride_c = kWidth;
-    tile.beta = 0;
-    multiply(tile, layout, rows.size(), vectors);
+    const Tile<E> tile{.height = rows.size(),
+                       .vectors = vectors,
+                       .k = divide_up(k.size(), kPerElement<T>),
+                       .strip = g_.transpose_a ? Strip::columns : Strip::rows,
+                       .a = a.at,
+                       .stride_a = a.stride,
+                       .b = b.at,
+                       .stride_b = b.stride};
+    const Sum alpha(g_.alpha), beta(k.begin == 0 ? g_.beta : 1);
+    TC* c = c_ + rows.begin * g_.ldc + columns.begin;
+    if (columns.size() == vectors * kLanes<Sum>) return multiply(tile, alpha, beta, c, g_.ldc);
+    multiply(tile, alpha, Sum(0), scratch_.tile[0], kWidth);
     for (int64_t i = 0; i < rows.size(); ++i)
       for (int64_t j = 0; j < columns.size(); ++j)
-        put(scratch_.tile[i * kWidth + j], beta, c[i * g_.ldc + j]);
+        put(scratch_.tile[i][j], beta, c[i * g_.ldc + j]);
   }
 };
 

@@ -25,16 +25,16 @@ struct Cuts {
 /// The fewest cuts that give all threads equally many rectangles, in the direction that costs least.
 /// For each of k, a rectangle (h, w) takes h w multiply-adds and has h elements of A and w of B read
 /// and packed, each as long as so many multiply-adds (measured).
-template <class Sum>
+template <class E>
 Cuts choose_cuts(const Gemm& g, int64_t threads) {
   const int64_t pieces = threads / std::gcd(g.batch, threads);
-  const int64_t panels = divide_up(g.n, kTileWidth<Sum>);
+  const int64_t panels = divide_up(g.n, kTileWidth<E>);
   const int64_t cost_a = g.transpose_a ? 10 : 6, cost_b = g.transpose_b ? 8 : 4;
   Cuts best{};
   int64_t best_cost = INT64_MAX;
   for (int64_t rows = 1; rows <= pieces; ++rows) {
     if (pieces % rows != 0) continue;
-    const int64_t h = divide_up(g.m, rows), w = divide_up(panels, pieces / rows) * kTileWidth<Sum>;
+    const int64_t h = divide_up(g.m, rows), w = divide_up(panels, pieces / rows) * kTileWidth<E>;
     const int64_t cost = h * w + cost_a * h + cost_b * w;
     if (cost < best_cost) best = {rows, pieces / rows}, best_cost = cost;
   }
@@ -50,9 +50,9 @@ int64_t threads_for(const Gemm& g) {
 
 template <class T, class TC>
 void multiply(const Gemm& g, const T* a, const T* b, TC* c) {
-  constexpr int64_t kWidth = kTileWidth<Compute<T>>;
+  constexpr int64_t kWidth = kTileWidth<cpu::Element<T>>;
   const int64_t threads = threads_for(g);
-  const Cuts cuts = choose_cuts<Compute<T>>(g, threads);
+  const Cuts cuts = choose_cuts<cpu::Element<T>>(g, threads);
   const Range rows{0, g.m}, panels{0, divide_up(g.n, kWidth)};
 #pragma omp parallel for collapse(3) schedule(static) num_threads(threads) if (threads > 1)
   for (int64_t i = 0; i < g.batch; ++i)
@@ -130,7 +130,7 @@ void choose(const Gemm& g, const T* a, const T* b, TC* c) {
   if (g.k == 0 || g.alpha == 0) return add_scaled<TC>(g, nullptr, c);
   if (has_few_dots(g)) return multiply_dots(g, a, b, c);
   if constexpr (!std::is_same_v<TC, Compute<T>>)
-    if (g.k > cpu::kDepth<float>) return multiply_and_round(g, a, b, c);
+    if (g.k > cpu::kBlockDepth<T>) return multiply_and_round(g, a, b, c);
   multiply(g, a, b, c);
 }
 

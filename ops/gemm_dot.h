@@ -8,7 +8,7 @@
 //   sum_ij ← sum_ij + x_i[p … p + L) ⊙ w_j[p … p + L),      at the end x_i · w_j = Σ_lanes sum_ij
 #include <algorithm>
 
-#include "ops/gemm_tile.h"
+#include "ops/gemm_simd.h"
 
 namespace gradus::cpu {
 
@@ -44,7 +44,7 @@ void dot_tile(int64_t k, const T* x, int64_t stride_x, const T* w, int64_t strid
   };
   int64_t p = 0;
   for (; p + kLanes<Sum> <= k; p += kLanes<Sum>) add([&](const T* row) { return load(row + p); });
-  if (p < k) add([&](const T* row) { return load_some(row + p, k - p); });
+  if (p < k) add([&](const T* row) { return load(Padded(row + p, k - p).row); });
   for (int i = 0; i < H; ++i)
     for (int j = 0; j < W; ++j) dots[i * kManyRows + j] = sum_of_lanes<Sum>(sum[i][j]);
 }
@@ -53,7 +53,7 @@ void dot_tile(int64_t k, const T* x, int64_t stride_x, const T* w, int64_t strid
 template <class T, int H>
 void dot_rows(int64_t k, const T* x, int64_t stride_x, const T* w, int64_t stride_w, int64_t width,
               Compute<T>* dots) {
-  constexpr int W = std::min(8, (kTileHeight + 2) / H);
+  constexpr int W = std::min(8, kVectorRegisters / 2 / H);
   int64_t j = 0;
   for (; j + W <= width; j += W)
     dot_tile<T, H, W>(k, x, stride_x, w + j * stride_w, stride_w, dots + j);
