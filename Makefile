@@ -39,6 +39,7 @@ $(CONFIG): core/setup/packages.sh core/setup/configure.sh
 # -fno-math-errno -fno-trapping-math: nothing here reads errno or the floating-point exception flags.
 # Without them g++ neither inlines sqrt nor vectorises a loop with a comparison in it. Unlike
 # -ffast-math they change no result: NaN, ∞, signed zeros and the order of sums stay as written.
+# COPIES: set where g++ 12 would miscompile constants (core/setup/configure.sh).
 # -Wno-maybe-uninitialized: g++ 12 warns of its own AVX-512 intrinsics, wherever they are inlined.
 # -diag-suppress 177: nvcc takes a trait that only `requires` reads for an unused member.
 
@@ -46,7 +47,7 @@ B         := build/$(if $(call yes,SAN),san,$(if $(call yes,CUDA),cuda,cpu))
 SANITIZE  := $(if $(call yes,SAN),-fsanitize=address -fsanitize=undefined \
                -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 WARN      := -Wall -Wextra -Wno-unknown-pragmas -Wno-maybe-uninitialized
-HOST      := $(OPT) -march=$(MARCH) -fno-math-errno -fno-trapping-math -fopenmp $(SANITIZE) $(WARN)
+HOST      := $(OPT) -march=$(MARCH) $(COPIES) -fno-math-errno -fno-trapping-math -fopenmp $(SANITIZE) $(WARN)
 DEFINES   := $(foreach v,CUDA NCCL MPI,$(if $(call yes,$v),-DGRADUS_$v))
 COMMON    := -std=c++20 $(DEFINES) -I. $(FOUND_INCLUDES:%=-isystem %)
 LIBS      := -fopenmp $(SANITIZE) $(FOUND_LIBS)
