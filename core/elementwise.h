@@ -70,15 +70,16 @@ inline constexpr int64_t kGrain = 1 << 14;  // elements that are worth a thread
 
 // ---- CPU --------------------------------------------------------------------------------------
 
+// flatten: everything that f calls is inlined, however large it is, or the loop would not vectorise.
 template <class Y, class F, class... X>
-void cpu_row(int64_t n, F f, Y* y, const X*... x) {
+[[gnu::flatten]] void cpu_row(int64_t n, F f, Y* y, const X*... x) {
 #pragma GCC ivdep  // y may be one of the x, never overlap it otherwise
   for (int64_t i = 0; i < n; ++i) y[i] = Y(f(Compute<X>(x[i])...));
 }
 
 template <class Y, class F, class... X, size_t... K>
-void cpu_strided_row(int64_t n, F f, const int64_t* step, std::index_sequence<K...>, Y* y,
-                     const X*... x) {
+[[gnu::flatten]] void cpu_strided_row(int64_t n, F f, const int64_t* step,
+                                      std::index_sequence<K...>, Y* y, const X*... x) {
   bool unit = step[0] == 1 && ((step[K + 1] == 1) && ...);
   if (unit) return cpu_row(n, f, y, x...);
   for (int64_t i = 0; i < n; ++i) y[i * step[0]] = Y(f(Compute<X>(x[i * step[K + 1]])...));
