@@ -113,6 +113,17 @@ inline double roundoff(DType t) {
   }
 }
 
+/// `value` as a T, on behalf of `op`: a floating type rounds it, an integer type must hold it exactly.
+template <class T>
+T number_as(const char* op, double value) {
+  if constexpr (std::is_integral_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    bool inside = value >= double(Limits::min()) && value < double(Limits::max()) + 1;
+    check(inside && double(T(value)) == value, op, ": ", value, " is no ", dtype_of<T>);
+  }
+  return T(Compute<T>(value));
+}
+
 /// Calls f.template operator()<T>() with the C++ type of a floating dtype: one switch, then
 /// straight-line code. `op` names who asked, for the error on an integer dtype.
 template <class F>

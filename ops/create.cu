@@ -6,24 +6,12 @@
 // u_i and n_i are element i of one Philox stream, i counting in row-major order: a number depends on
 // its place in the tensor alone. Product and sum are one fma, so CPU and GPU round alike.
 #include <algorithm>
-#include <limits>
 
 #include "core/elementwise.h"
 #include "ops/ops.h"
 
 namespace gradus {
 namespace {
-
-/// `value` as a T. A floating type rounds it; an integer type must hold it exactly.
-template <class T>
-T exactly(const char* op, double value) {
-  if constexpr (std::is_integral_v<T>) {
-    using Limits = std::numeric_limits<T>;
-    bool inside = value >= double(Limits::min()) && value < double(Limits::max()) + 1;
-    check(inside && double(T(value)) == value, op, ": ", value, " is no ", dtype_of<T>);
-  }
-  return T(Compute<T>(value));
-}
 
 template <class T>
 struct Constant {
@@ -33,7 +21,7 @@ struct Constant {
 
 void fill(const char* op, const Tensor& x, double value) {
   dispatch_all(x.dtype(), [&]<class T>() {
-    Constant<T> constant{exactly<T>(op, value)};
+    Constant<T> constant{number_as<T>(op, value)};
     x.will_write(op);
     elementwise(x.device(), Walk<1>({&x.shape()}, {&x.strides()}), constant, x.data<T>());
   });
@@ -180,7 +168,7 @@ Tensor tensor(const std::vector<double>& values, const Shape& shape, DType dtype
         shape);
   Tensor y = empty(shape, dtype);
   dispatch_all(dtype, [&]<class T>() {
-    for (size_t i = 0; i < values.size(); ++i) y.data<T>()[i] = exactly<T>("tensor", values[i]);
+    for (size_t i = 0; i < values.size(); ++i) y.data<T>()[i] = number_as<T>("tensor", values[i]);
   });
   return to(y, device);
 }
@@ -189,7 +177,7 @@ Tensor arange(int64_t n, DType dtype, Device device) {
   check(n >= 0, "arange: the length is ", n);
   Tensor y = empty({n}, dtype, device);
   dispatch_all(dtype, [&]<class T>() {
-    exactly<T>("arange", double(std::max<int64_t>(n - 1, 0)));
+    number_as<T>("arange", double(std::max<int64_t>(n - 1, 0)));
     generate<T>(y, Ramp{});
   });
   return y;
