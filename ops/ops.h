@@ -57,7 +57,7 @@ Tensor rsqrt(const Tensor& x);                                         // 1/√x
 Tensor abs(const Tensor& x);                                           // |x|, derivative 0 at 0
 Tensor clamp(const Tensor& x, double low, double high);                // derivative 1 on [low, high]
 
-// ---- activations (ops/activation.cu) ---------------------------------------------------------
+// ---- activations (ops/activation.cu, ops/swiglu.cu) -------------------------------------------
 enum class GeluKind { erf, tanh };
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);                                       // 1 / (1 + e⁻ˣ)
