@@ -52,8 +52,9 @@ DEFINES   := $(foreach v,CUDA NCCL MPI,$(if $(call yes,$v),-DGRADUS_$v))
 COMMON    := -std=c++20 $(DEFINES) -I. $(FOUND_INCLUDES:%=-isystem %)
 LIBS      := -fopenmp $(SANITIZE) $(FOUND_LIBS)
 BUILD_CPP := $(CXX) $(HOST) $(COMMON)
-BUILD_CU  := $(if $(call yes,CUDA),$(NVCC) -x cu $(GENCODE) --expt-relaxed-constexpr -diag-suppress 177 \
-               -ccbin $(CXX_PROGRAM) -Xcompiler "$(HOST)" $(COMMON),$(CXX) -x c++ $(HOST) $(COMMON))
+BUILD_CU  := $(if $(call yes,CUDA),$(NVCC) -x cu $(GENCODE) --expt-relaxed-constexpr \
+               -diag-suppress 177 -ccbin $(CXX_PROGRAM) -Xcompiler "$(HOST)" $(COMMON),\
+               $(CXX) -x c++ $(HOST) $(COMMON))
 
 # ---- Files ---------------------------------------------------------------------------------------
 
