@@ -22,7 +22,7 @@ cases() {
   bad=$((${planned:-0} - ok - skip))
   ((status == 0 || bad > 0)) || bad=1
   if ((bad > 0)); then
-    grep -vE '^\[( RUN|       OK|-{10})' "$log"
+    grep -vE '^$|^\[( RUN|       OK|-{10})' "$log"
     echo "run_tests: $bad failed, exit status $status, last started:$(grep '\[ RUN' "$log" | tail -n 1 | cut -d ']' -f 2)"
   fi
   passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))

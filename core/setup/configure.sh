@@ -63,9 +63,10 @@ eigen=$(header Eigen/Core "${includes[@]/#/-I}")
 say Eigen "$eigen" EIGEN=
 
 bench_libs=
-if compiles $'#include <benchmark/benchmark.h>\nBENCHMARK_MAIN();' -lbenchmark -pthread; then
+benchmark=$(header benchmark/benchmark.h)
+if [ -n "$benchmark" ] && compiles 'int main() {}' -lbenchmark; then
   bench_libs=-lbenchmark
-  say benchmark "$(header benchmark/benchmark.h)" ""
+  say benchmark "$benchmark" ""
 else
   say benchmark "not found: make bench needs Google Benchmark" ""
 fi
