@@ -1,0 +1,76 @@
+#!/bin/bash
+# Plants known bugs in the ops and the engine, one at a time, and expects a named check to fail. A check
+# that no bug can fail proves nothing.
+#
+#   tests/mutants.sh BUILD_FOLDER
+#
+# Each bug is a sed expression on one source file. That file is compiled again (with -O1, that is
+# quicker) and linked with the objects of the build folder.
+build=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+IFS='|' read -r compile_cpp compile_cu < "$build/flags.txt"
+IFS='|' read -r library libraries < "$build/objects.txt"
+tests=$(< "$build/tests.txt")
+caught=0 survived=0
+
+# The first case that failed in the log, or how the program ended.
+failing() {
+  sed -nE 's/^\[  FAILED  \] ([^ ,(]+).*/\1/p;T;q' "$work/log" | grep . || echo "exit status $status"
+}
+
+# mutant FILE SED_EXPRESSION FILTER: FILTER must have a case that fails.
+mutant() {
+  local file=$1 object=$build/$1.o compile=$compile_cpp others status
+  [[ $file != *.cu ]] || compile=$compile_cu
+  mkdir -p "$work/$(dirname "$file")"
+  sed -E "$2" "$file" > "$work/$file"
+  if cmp -s "$file" "$work/$file"; then
+    echo "MISSED   $file: $2 changes nothing"
+    survived=$((survived + 1))
+    return
+  fi
+  others=$(tr ' ' '\n' <<< "$library $tests" | grep -vxF "$object")
+  if ! ${compile//-O[0-9]/-O1} -I. -c "$work/$file" -o "$work/mutant.o" 2> "$work/log" ||
+    ! ${compile_cpp%% -O*} $others "$work/mutant.o" -lgtest_main -lgtest $libraries -o "$work/run_tests" 2> "$work/log"; then
+    echo "BROKEN   $file: $2 does not build"
+    tail -n 5 "$work/log"
+    survived=$((survived + 1))
+    return
+  fi
+  timeout 120 "$work/run_tests" --gtest_brief=1 --gtest_filter="$3" &> "$work/log"
+  status=$?
+  if ((status == 0)); then
+    echo "SURVIVED $file: $2, checked by $3"
+    survived=$((survived + 1))
+  else
+    echo "caught   $file: $2, by $(failing)"
+    caught=$((caught + 1))
+  fi
+}
+
+
+case='AllOps/OpGradient.MatchesReference'
+# ops: the wrong factor, sign, operand, order, reduction
+mutant ops/binary.cu  's/Tensor da = div\(dy, \*b\);/Tensor da = mul(dy, *b);/'              "$case/div_*f64*"
+mutant ops/binary.cu  's/: neg\(sum_to\(dy, b\)\)|neg\(sum_to\(dy, b\)\)/sum_to(dy, b)/'     "$case/sub_*f64*"
+mutant ops/shape.cpp  's/back\[size_t\(dims\[d\]\)\] = int\(d\)/back[d] = dims[d]/'          "$case/permute_*f64*"
+mutant ops/shape.cpp  's/parts\[i\] = zeros\(s, dtype, device\)/parts[i] = empty(s, dtype, device)/' 'Engine.G13*'
+mutant ops/matmul.cpp 's/gemm_into\(n.into->buffer, t\(dY\), X, beta\)/gemm_into(n.into->buffer, t(dY), X, 1)/' 'Engine.MainGrad*'
+mutant ops/matmul.cpp 's/if \(has_bias && need\[2\]\) db = sum\(dY, \{0\}\)/if (has_bias \&\& need[2]) db = mul(sum(dY, {0}), 0.5)/' "$case/linear_*f64*"
+mutant ops/softmax.cu 's/total \+= D::term\(A\(y\[i\]\), A\(dy\[i\]\)\);//'                   "$case/softmax_*f64*"
+mutant ops/softmax.cu 's/live \+= D::is_live\(A\(y\[i\]\)\);//'                              "$case/log_softmax_*f64*"
+# the engine: counting, ownership, release, hooks, order of destruction
+mutant autograd/engine.cpp 's/if \(--e.node->waiting == 0\) push/if (--e.node->waiting >= 0) push/' 'Engine.G3_Sixty*:Engine.Diamond*'
+mutant autograd/engine.cpp 's/node->gradient_slots.clear\(\);$//'                            'Engine.AFailedBackward*'
+mutant autograd/engine.cpp 's/g = std::move\(changed\)/changed = Tensor()/'                  'Engine.TensorHook*'
+mutant autograd/engine.cpp 's/node.release_saved\(\);/(void)node;/'                          'Engine.G15*:Engine.G17*'
+mutant autograd/engine.cpp 's/return node.leaf\(\) && \(found \|\| !accumulate_\)/return false/' 'Engine.GradReturns*'
+mutant autograd/node.cpp   's/ours \? dy\[0\] : clone_values\(dy\[0\]\)/dy[0]/'              'Engine.G2_*'
+mutant autograd/node.cpp   's/^    accumulate\(\*meta.grad, /    *meta.grad = Tensor(), accumulate(*meta.grad, /' 'Engine.N7*'
+mutant autograd/node.cpp   's/^  if \(draining\) return;//'                                  'Engine.G11*'
+mutant autograd/accumulate.cu 's/into.is_sole_owner\(\) && //'                               'Engine.AHeld*:Engine.G2_*'
+mutant autograd/tensor.cpp 's/^  \+\+impl_->storage->version;//'                             'Engine.G8*:Engine.G9*'
+
+echo "$caught mutants caught, $survived not"
+((survived == 0 && caught >= 12))
