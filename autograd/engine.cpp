@@ -86,8 +86,9 @@ class Sweep {
     for (const Tensor& t : targets) targets_.push_back(t.gradient_edge());
     for (const Tensor& t : roots) roots_.push_back(t.gradient_edge());
     for (const Edge& root : roots_) count_edges(root.node.get());
-    running().push_back(id_);
+    running().push_back(this);
   }
+  Sweep(const Sweep&) = delete;
   ~Sweep() {
     running().pop_back();
     for (OuterCount& c : outer_) {
@@ -123,17 +124,20 @@ class Sweep {
     static std::atomic<uint64_t> ids{0};
     return ++ids;
   }
-  static std::vector<uint64_t>& running() {
-    thread_local std::vector<uint64_t> ids;
-    return ids;
+  static std::vector<Sweep*>& running() {
+    thread_local std::vector<Sweep*> sweeps;
+    return sweeps;
+  }
+  static bool is_running(uint64_t id) {
+    const auto& sweeps = running();
+    return std::any_of(sweeps.begin(), sweeps.end(), [&](Sweep* s) { return s->id_ == id; });
   }
 
   /// Marks `node` as counted by this sweep; false if it was already. A leaf may be in the middle of an
   /// outer sweep's count (a weight used inside and outside a recomputed segment): that is put aside.
   bool first_visit(Node* node) {
     if (node->task == id_) return false;
-    const auto& ids = running();
-    if (std::find(ids.begin(), ids.end(), node->task) != ids.end()) {
+    if (is_running(node->task)) {
       check(node->leaf(), "backward was called inside a backward through the same node, ", node->name());
       outer_.push_back({Ref<Node>(node), node->task, node->waiting, std::move(node->gradient_slots)});
       node->gradient_slots.clear();
@@ -216,16 +220,23 @@ class Sweep {
     }
   }
 
-  /// Keeps what the targets asked for. True if nothing further is to be done: `node` is a leaf that
-  /// is a target, or leaves do not accumulate in this sweep.
+  /// Keeps what the targets asked for; a leaf may also be a target of the sweep around this one (a
+  /// parameter inside a recomputed segment). True if nothing further is to be done: `node` is a leaf
+  /// that is a target, or leaves do not accumulate in this sweep.
   bool capture(Node& node, const Tensors& dy) {
+    bool found = take(node, dy);
+    for (size_t i = 0; node.leaf() && i + 1 < running().size(); ++i) found |= running()[i]->take(node, dy);
+    return node.leaf() && (found || !accumulate_);
+  }
+  bool take(Node& node, const Tensors& dy) {
     bool found = false;
     for (size_t i = 0; i < targets_.size(); ++i) {
       if (targets_[i].node.get() != &node) continue;
-      captured_[i] = dy[size_t(targets_[i].output_nr)];
       found = true;
+      const Tensor& g = dy[size_t(targets_[i].output_nr)];
+      if (g) accumulate(captured_[i], g);
     }
-    return node.leaf() && (found || !accumulate_);
+    return found;
   }
 
   void clear_slots(Node* root) {

@@ -19,8 +19,6 @@ struct Recompute {
   }
 
   Tensors backward(const Tensors& dy, Needs need) {
-    check(detail::may_accumulate_in_place(), "grad() through recompute: the gradients of parameters "
-          "inside the segment would be lost; use backward()");
     Tensors x, targets, roots, seeds;
     for (size_t i = 0; i < inputs.size(); ++i) {
       x.push_back(*inputs[i] ? (*inputs[i]).detach() : Tensor());
@@ -32,7 +30,8 @@ struct Recompute {
       roots.push_back(y[k]);
       seeds.push_back(dy[k]);
     }
-    Tensors found = run_backward(roots, std::move(seeds), targets, true, {});
+    Tensors found = run_backward(roots, std::move(seeds), targets,
+                                 detail::may_accumulate_in_place(), {});
     Tensors dx(x.size());
     for (size_t i = 0, next = 0; i < x.size(); ++i)
       if (need[int(i)]) dx[i] = found[next++];
