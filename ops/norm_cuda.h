@@ -123,8 +123,10 @@ RowLaunch backward_launch(const Backward<T>& b) {
   RowLaunch l = b.n <= kShortRow<T>
                     ? row_launch<T, kShortPacks<T>>(b.rows, b.n, 32, b.rows, pointers)
                     : row_launch<T, kLongPacks<T>>(b.rows, b.n, 512, b.rows, pointers);
+  if (!l.held) l.threads.y = 1;  // a block sums its part in memory: one row at a time
   int64_t a_processor = std::max<int64_t>(1, kThreads / (l.threads.x * l.threads.y));
-  l.blocks = unsigned(std::min<int64_t>(l.blocks, kMultiprocessors * a_processor));
+  int64_t rows = (b.rows + l.threads.y - 1) / l.threads.y;
+  l.blocks = unsigned(std::min(rows, kMultiprocessors * a_processor));
   return l;
 }
 
