@@ -122,7 +122,7 @@ __global__ void flat_kernel(int64_t n, F f, Y* y, const X*... x) {
   int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
   if (i + V <= n) {
     Pack<Y, V> out;
-    auto compute = [&](const auto&... in) {
+    auto compute = [&](Pack<X, V>... in) {  // by value: each is one load into registers
 #pragma unroll
       for (int j = 0; j < V; ++j) out.v[j] = Y(f(Compute<X>(in.v[j])...));
     };
