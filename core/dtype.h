@@ -33,10 +33,14 @@ struct bf16 {
   uint16_t bits;
   bf16() = default;
   GRADUS_HD explicit bf16(float v) {
+#if defined(__CUDA_ARCH__)
+    bits = __bfloat16_as_ushort(__float2bfloat16_rn(v));  // one instruction
+#else
     uint32_t u = bits_of<uint32_t>(v);
     uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     uint32_t nan = (u >> 16) | 0x40u;  // rounding could carry a NaN into infinity
     bits = uint16_t((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+#endif
   }
   GRADUS_HD operator float() const { return bits_of<float>(uint32_t(bits) << 16); }
 };
