@@ -34,21 +34,21 @@ GRADUS_HD Moments<A> moments(A m, A sum, A squares, int64_t n, A epsilon) {
   return {m + shift, math::rsqrt(variance + epsilon)};
 }
 
-/// x ↦ y
+/// x_i ↦ y_i
 template <class A>
 struct Normalise {
   Moments<A> row;
-  GRADUS_HD A operator()(A x, A gamma, A beta) const {
+  GRADUS_HD A operator()(int64_t, A x, A gamma, A beta) const {
     return (x - row.mean) * row.r * gamma + beta;
   }
 };
 
-/// (x, dy) ↦ dx
+/// (x_i, dy_i) ↦ dx_i
 template <class A>
 struct Differentiate {
   Moments<A> row;
   A mean_g, mean_gx;
-  GRADUS_HD A operator()(A x, A dy, A gamma) const {
+  GRADUS_HD A operator()(int64_t, A x, A dy, A gamma) const {
     return row.r * (gamma * dy - mean_g - (x - row.mean) * row.r * mean_gx);
   }
 };

@@ -35,9 +35,9 @@ void forward_cpu(const Forward<T>& f) {
       f.moments[r] = moments_of_row<kCentred>(f.n, x, f.epsilon);
       Normalise<A> normal{f.moments[r]};
       if (beta)
-        for (int64_t i = 0; i < f.n; ++i) y[i] = T(normal(A(x[i]), A(gamma[i]), A(beta[i])));
+        for (int64_t i = 0; i < f.n; ++i) y[i] = T(normal(i, A(x[i]), A(gamma[i]), A(beta[i])));
       else
-        for (int64_t i = 0; i < f.n; ++i) y[i] = T(normal(A(x[i]), A(gamma[i]), A(0)));
+        for (int64_t i = 0; i < f.n; ++i) y[i] = T(normal(i, A(x[i]), A(gamma[i]), A(0)));
     }
   });
 }
@@ -61,7 +61,7 @@ void backward_row(const Backward<T>& b, int64_t r, A* dgamma, A* dbeta) {
     A dy_i = A(dy[i]);
     dgamma[i] += dy_i * ((A(x[i]) - row.mean) * row.r);
     dbeta[i] += dy_i;
-    dx[i] = T(d(A(x[i]), dy_i, A(gamma[i])));
+    dx[i] = T(d(i, A(x[i]), dy_i, A(gamma[i])));
   }
 }
 

@@ -15,11 +15,11 @@ __global__ void __launch_bounds__(512) forward_kernel(const Forward<T> f) {
     const Row<T, kPacks> x(f.x + r * f.n, f.n);
     A m[1] = {0}, sums[2] = {0, 0};
     if (kCentred) {
-      x.each([&](A v) { m[0] += v; });
+      x.each([&](int64_t, A v) { m[0] += v; });
       join_row(Sum{}, m);
       m[0] /= A(f.n);
     }
-    x.each([&](A v) { sums[0] += v - m[0], sums[1] += (v - m[0]) * (v - m[0]); });
+    x.each([&](int64_t, A v) { sums[0] += v - m[0], sums[1] += (v - m[0]) * (v - m[0]); });
     join_row(Sum{}, sums);
     const Moments<A> row = moments<kCentred>(m[0], sums[0], sums[1], f.n, f.epsilon);
     if (threadIdx.x == 0) f.moments[r] = row;
@@ -60,10 +60,11 @@ __global__ void __launch_bounds__(kPacks == 4 ? 128 : 512) backward_kernel(const
   Columns<A, R::kSlots> dgamma(part, b.n), dbeta(part + b.n, b.n);
   const R gamma(b.gamma, b.n);
   for (int64_t r = first_row(); r < b.rows; r += row_step()) {
+    if constexpr (kPacks == 0) __syncthreads();  // a streamed row may give a column to another thread
     const R x(b.x + r * b.n, b.n), dy(b.dy + r * b.n, b.n);
     const Moments<A> row = b.moments[r];
     A sums[2] = {0, 0};  // of g, and of g ⊙ x̂
-    x.each_slot(
+    x.each(
         [&](int64_t slot, A x_i, A dy_i, A gamma_i) {
           const A normal = (x_i - row.mean) * row.r;
           sums[0] += gamma_i * dy_i;
@@ -79,8 +80,8 @@ __global__ void __launch_bounds__(kPacks == 4 ? 128 : 512) backward_kernel(const
   if constexpr (kPacks > 0) {
     for (int warp = 0; warp < int(blockDim.y); ++warp) {  // the rows of the block, in order
       if (int(threadIdx.y) == warp)
-        gamma.each_slot([&](int64_t slot, A) {
-          A* to = part + R::column(slot);
+        gamma.each([&](int64_t slot, A) {
+          A* to = part + R::column(int(slot));
           to[0] = (warp ? to[0] : A(0)) + dgamma[slot];
           to[b.n] = (warp ? to[b.n] : A(0)) + dbeta[slot];
         });

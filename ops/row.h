@@ -1,14 +1,14 @@
 #pragma once
 // Rows in CUDA kernels: softmax, norms and cross-entropy reduce each row of C neighbouring elements.
 //
-//   C small   one warp a row           C large   one block a row
-//   block     ▭▭▭▭ 32 threads: row 0   block     ▭▭▭▭▭▭▭▭▭▭▭▭▭▭▭▭ threadIdx.x: row 0
+//   C small   one warp a row           C large, or streamed   one block a row
+//   block     ▭▭▭▭ 32 threads: row 0   block                  ▭▭▭▭▭▭▭▭▭▭▭▭ threadIdx.x: row 0
 //             ▭▭▭▭            row 1
 //             threadIdx.y: which row
 //
-// A thread holds its part of the row in registers, in packs of 16 bytes, so that memory is read once
-// however often the row is passed over: thread t of `width` holds packs t, t + width, t + 2 width, …
-// Rows that do not fit, or do not start and end at 16 bytes, are read again at each pass instead.
+// Memory is read in packs of 16 bytes: of `width` threads, thread t has the packs t, t + width, … of
+// its row. A row that fits is held in registers, and memory is read once however often the row is
+// passed over. Others are streamed: read again in each pass.
 #include "core/cuda.h"
 #include "core/elementwise.h"
 
@@ -16,79 +16,69 @@
 
 namespace gradus {
 
-/// One thread's part of a row of n elements of type T: kPacks packs in registers, or none held
-/// (kPacks = 0). A row at null is a row of zeros.
+template <class T>
+constexpr int kPackSize = 16 / int(sizeof(T));
+
+/// Element j of a pack, widened.
+template <class T>
+__device__ Compute<T> element(const uint4& pack, int j) {
+  const uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
+  if constexpr (sizeof(T) == 2) {
+    return Compute<T>(bits_of<T>(uint16_t(words[j / 2] >> 16 * (j % 2))));
+  } else if constexpr (sizeof(T) == 4) {
+    return bits_of<T>(words[j]);
+  } else {
+    return bits_of<T>(uint64_t(words[2 * j + 1]) << 32 | words[2 * j]);
+  }
+}
+
+/// One thread's part of a row of n elements, which starts at 16 bytes and consists of whole packs: in
+/// registers, up to kPacks of them. A row at null is a row of zeros.
 template <class T, int kPacks>
 class Row {
  public:
-  using A = Compute<T>;
-  static constexpr int V = kPacks ? 16 / int(sizeof(T)) : 1;
-  static constexpr int kSlots = kPacks * V;  // elements held
+  static constexpr int V = kPackSize<T>, kSlots = kPacks * V;
 
-  __device__ Row(const T* row, int64_t n) : row_(row), n_(n) {
+  __device__ Row(const T* row, int64_t n) : n_(int(n)) {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (first(k) < n)
+      if (first(k) < n_)
         pack_[k] = row ? *reinterpret_cast<const uint4*>(row + first(k)) : uint4{0, 0, 0, 0};
   }
 
-  /// Calls f(x, others…) on each element of this thread's part.
+  /// Calls f(slot, x, others…) on each element of this thread's part. A slot is a number below kSlots
+  /// that the compiler knows: an array by slots stays in registers.
   template <class F, class... Others>
   __device__ void each(F f, const Others&... others) const {
-    each_slot([&](int64_t, auto... values) { f(values...); }, others...);
-  }
-
-  /// Calls f(slot, x, others…). A held element's slot is a number in [0, kSlots) known to the compiler,
-  /// so that an array by slots stays in registers; else the slot is the column.
-  template <class F, class... Others>
-  __device__ void each_slot(F f, const Others&... others) const {
-    if constexpr (kPacks == 0) {
-      for (int64_t i = threadIdx.x; i < n_; i += blockDim.x) f(i, read(i), others.read(i)...);
-    } else {
-      narrow(), (others.narrow(), ...);
+    narrow(), (others.narrow(), ...);
 #pragma unroll
-      for (int k = 0; k < kPacks; ++k) {
-        if (first(k) >= n_) continue;
+    for (int k = 0; k < kPacks; ++k) {
+      if (first(k) >= n_) continue;
 #pragma unroll
-        for (int j = 0; j < V; ++j) f(k * V + j, held(k, j), others.held(k, j)...);
-      }
+      for (int j = 0; j < V; ++j)
+        f(k * V + j, element<T>(pack_[k], j), element<T>(others.pack_[k], j)...);
     }
   }
 
-  /// y_i ← f(x_i, others_i…) on this thread's part. y may be the row itself.
+  /// y_i ← f(i, x_i, others_i…) on this thread's part. y may be the row itself.
   template <class F, class... Others>
   __device__ void store(T* y, F f, const Others&... others) const {
-    if constexpr (kPacks == 0) {
-      for (int64_t i = threadIdx.x; i < n_; i += blockDim.x)
-        y[i] = T(f(read(i), others.read(i)...));
-    } else {
-      narrow(), (others.narrow(), ...);
+    narrow(), (others.narrow(), ...);
 #pragma unroll
-      for (int k = 0; k < kPacks; ++k) {
-        if (first(k) >= n_) continue;
-        Pack<T, V> out;
+    for (int k = 0; k < kPacks; ++k) {
+      if (first(k) >= n_) continue;
+      Pack<T, V> out;
 #pragma unroll
-        for (int j = 0; j < V; ++j) out.v[j] = T(f(held(k, j), others.held(k, j)...));
-        *reinterpret_cast<Pack<T, V>*>(y + first(k)) = out;
-      }
+      for (int j = 0; j < V; ++j)
+        out.v[j] = T(f(first(k) + j, element<T>(pack_[k], j), element<T>(others.pack_[k], j)...));
+      *reinterpret_cast<Pack<T, V>*>(y + first(k)) = out;
     }
   }
 
-  /// The column of a slot.
-  static __device__ int64_t column(int64_t slot) {
-    if constexpr (kPacks == 0) return slot;
-    return first(int(slot) / V) + slot % V;
-  }
+  static __device__ int64_t column(int slot) { return first(slot / V) + slot % V; }
 
-  // For the rows that are passed along as `others`.
-  __device__ A read(int64_t i) const { return row_ ? A(row_[i]) : A(0); }
-  __device__ A held(int k, int j) const {
-    const uint32_t words[4] = {pack_[k].x, pack_[k].y, pack_[k].z, pack_[k].w};
-    if constexpr (sizeof(T) == 2)
-      return A(bits_of<T>(uint16_t(words[j / 2] >> 16 * (j % 2))));
-    else
-      return bits_of<T>(words[j]);
-  }
+ private:
+  static __device__ int first(int k) { return (k * int(blockDim.x) + int(threadIdx.x)) * V; }
 
   /// Before each pass. The compiler would keep what it widened in the last one, in twice the
   /// registers; it widens again once it must believe that the packs have changed.
@@ -99,11 +89,68 @@ class Row {
     }
   }
 
+  int n_;
+  mutable uint4 pack_[kPacks];
+};
+
+/// The same of a row anywhere, of any length, streamed. The slot of an element is its column.
+template <class T>
+class Row<T, 0> {
+ public:
+  static constexpr int V = kPackSize<T>, kSlots = 0;
+
+  __device__ Row(const T* row, int64_t n) : row_(row), n_(n) {}
+
+  template <class F, class... Others>
+  __device__ void each(F f, const Others&... others) const {
+    auto pass = [&](int64_t i, const auto&... packs) {
+#pragma unroll
+      for (int j = 0; j < V; ++j) f(i + j, element<T>(packs, j)...);
+    };
+    walk(
+        boundary(others.row_...), [&](int64_t i) { f(i, read(i), others.read(i)...); },
+        [&](int64_t i) { pass(i, load(i), others.load(i)...); });
+  }
+
+  template <class F, class... Others>
+  __device__ void store(T* y, F f, const Others&... others) const {
+    auto pass = [&](int64_t i, const auto&... packs) {
+      Pack<T, V> out;
+#pragma unroll
+      for (int j = 0; j < V; ++j) out.v[j] = T(f(i + j, element<T>(packs, j)...));
+      *reinterpret_cast<Pack<T, V>*>(y + i) = out;
+    };
+    walk(
+        boundary(y, others.row_...), [&](int64_t i) { y[i] = T(f(i, read(i), others.read(i)...)); },
+        [&](int64_t i) { pass(i, load(i), others.load(i)...); });
+  }
+
  private:
-  static __device__ int first(int k) { return (k * int(blockDim.x) + int(threadIdx.x)) * V; }
+  /// Elements before the first 16-byte boundary; all n, if the rows have theirs at different columns.
+  template <class... Pointers>
+  __device__ int64_t boundary(Pointers... others) const {
+    auto past = [](const T* p) { return int(uintptr_t(p) / sizeof(T) % V); };
+    const bool same = ((others == nullptr || past(others) == past(row_)) && ...);
+    const int64_t before = (V - past(row_)) % V;
+    return same && before < n_ ? before : n_;
+  }
+
+  template <class Single, class Whole>
+  __device__ void walk(int64_t begin, Single single, Whole whole) const {
+    const int64_t end = begin + (n_ - begin) / V * V;
+    for (int64_t i = threadIdx.x; i < begin; i += blockDim.x) single(i);
+    for (int64_t i = begin + int64_t(threadIdx.x) * V; i < end; i += int64_t(blockDim.x) * V)
+      whole(i);
+    for (int64_t i = end + threadIdx.x; i < n_; i += blockDim.x) single(i);
+  }
+
+  __device__ Compute<T> read(int64_t i) const { return row_ ? Compute<T>(row_[i]) : Compute<T>(0); }
+  __device__ uint4 load(int64_t i) const {
+    return row_ ? *reinterpret_cast<const uint4*>(row_ + i) : uint4{0, 0, 0, 0};
+  }
+
   const T* row_;
   int64_t n_;
-  mutable uint4 pack_[kPacks ? kPacks : 1];
 };
 
 struct Sum {
@@ -145,28 +192,26 @@ __device__ void join_row(Join join, A (&v)[N]) {
   among(warps);
 }
 
-/// How the rows of a kernel are spread over threads.
+/// How the rows of a kernel are spread over threads. Kernels step through the rows by the grid.
 struct RowLaunch {
-  bool held;  // Row<T, kPacks> fits, else Row<T, 0>
+  bool held;  // rows fit Row<T, kPacks>, else Row<T, 0>
   dim3 threads;
   unsigned blocks;
 };
 
 /// For a kernel that holds Row<T, kPacks> and is compiled for up to `most` threads a block. All
-/// matrices (rows, n) at `pointers` are contiguous. `most_blocks` bounds the grid; kernels step
-/// through the rows by the grid.
+/// matrices (rows, n) at `pointers` are contiguous.
 template <class T, int kPacks>
 RowLaunch row_launch(int64_t rows, int64_t n, int most, int64_t most_blocks,
                      std::initializer_list<const void*> pointers) {
-  constexpr int V = 16 / int(sizeof(T));
+  constexpr int V = kPackSize<T>;
   bool held = n % V == 0 && n <= int64_t(most) * kPacks * V;
   for (const void* p : pointers) held = held && aligned_to(16, p);
   int width = 32;
-  while (held ? int64_t(width) * kPacks * V < n : width < 256 && width < n) width *= 2;
-  int rows_a_block = width == 32 ? 4 : 1;
-  int64_t blocks = (rows + rows_a_block - 1) / rows_a_block;
-  return {held, dim3(unsigned(width), unsigned(rows_a_block)),
-          unsigned(std::min(blocks, most_blocks))};
+  while (held ? int64_t(width) * kPacks * V < n : width < 256 && int64_t(width) * V < n) width *= 2;
+  int rows_a_block = held && width == 32 ? 4 : 1;
+  int64_t blocks = std::min((rows + rows_a_block - 1) / rows_a_block, most_blocks);
+  return {held, dim3(unsigned(width), unsigned(rows_a_block)), unsigned(blocks)};
 }
 
 /// The first row of a thread, and the step to its next.

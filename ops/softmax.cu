@@ -22,19 +22,19 @@ namespace {
 template <class A>
 constexpr A kMinusInfinity = -std::numeric_limits<A>::infinity();
 
-/// x ↦ p or ℓ, once m and s are known.
+/// x_i ↦ p_i or ℓ_i, once m and s are known.
 template <class A, bool kLog>
 struct Normalise {
   A shift, factor;
 
   GRADUS_HD Normalise(A m, A s)
       : shift(m), factor(kLog ? (s == 0 ? A(0) : math::log(s)) : (s == 0 ? A(0) : 1 / s)) {}
-  GRADUS_HD A operator()(A x) const {
+  GRADUS_HD A operator()(int64_t, A x) const {
     return kLog ? (x - shift) - factor : math::exp(x - shift) * factor;
   }
 };
 
-/// (y, dy) ↦ dx, where y is p or ℓ: the terms of the row's sum, then the gradient. `live` counts the
+/// (y_i, dy_i) ↦ dx_i, where y is p or ℓ: the terms of the row's sum, then the gradient. `live` counts the
 /// entries with a weight, which a row of −∞ has none of.
 template <class A, bool kLog>
 struct Differentiate {
@@ -42,7 +42,7 @@ struct Differentiate {
 
   static GRADUS_HD A term(A y, A dy) { return kLog ? dy : y == 0 ? A(0) : y * dy; }
   static GRADUS_HD A is_live(A y) { return y == (kLog ? kMinusInfinity<A> : A(0)) ? A(0) : A(1); }
-  GRADUS_HD A operator()(A y, A dy) const {
+  GRADUS_HD A operator()(int64_t, A y, A dy) const {
     if (kLog) return live == 0 ? A(0) : dy - math::exp(y) * total;
     return y == 0 ? A(0) : y * (dy - total);
   }
@@ -66,7 +66,7 @@ void forward_row(int64_t n, const T* x, T* y, Compute<T>* wide) {
   }
   Normalise<A, kLog> normalise(m, s);
   if (kLog)
-    for (int64_t i = 0; i < n; ++i) y[i] = T(normalise(A(x[i])));
+    for (int64_t i = 0; i < n; ++i) y[i] = T(normalise(i, A(x[i])));
   else
     for (int64_t i = 0; i < n; ++i) y[i] = T(wide[i] * normalise.factor);
 }
@@ -82,7 +82,7 @@ void backward_row(int64_t n, const T* y, const T* dy, T* dx) {
     live += D::is_live(A(y[i]));
   }
   D d{total, live};
-  for (int64_t i = 0; i < n; ++i) dx[i] = T(d(A(y[i]), A(dy[i])));
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(d(i, A(y[i]), A(dy[i])));
 }
 
 template <class T, bool kLog>
@@ -113,10 +113,10 @@ __global__ void __launch_bounds__(512, 2)
   for (int64_t r = first_row(); r < rows; r += row_step()) {
     Row<T, kPacks> row(x + r * n, n);
     A m[1] = {kMinusInfinity<A>}, s[1] = {0};
-    row.each([&](A v) { m[0] = v > m[0] ? v : m[0]; });
+    row.each([&](int64_t, A v) { m[0] = v > m[0] ? v : m[0]; });
     join_row(Largest{}, m);
     const A shift = m[0] == kMinusInfinity<A> ? A(0) : m[0];
-    row.each([&](A v) { s[0] += math::exp(v - shift); });
+    row.each([&](int64_t, A v) { s[0] += math::exp(v - shift); });
     join_row(Sum{}, s);
     row.store(y + r * n, Normalise<A, kLog>(shift, s[0]));
   }
@@ -130,7 +130,8 @@ __global__ void __launch_bounds__(512)
   for (int64_t r = first_row(); r < rows; r += row_step()) {
     Row<T, kPacks> out(y + r * n, n), gradient(dy + r * n, n);
     A sums[2] = {0, 0};
-    out.each([&](A v, A g) { sums[0] += D::term(v, g), sums[1] += D::is_live(v); }, gradient);
+    out.each([&](int64_t, A v, A g) { sums[0] += D::term(v, g), sums[1] += D::is_live(v); },
+             gradient);
     join_row(Sum{}, sums);
     out.store(dx + r * n, D{sums[0], sums[1]}, gradient);
   }
