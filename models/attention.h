@@ -1,0 +1,31 @@
+#pragma once
+// Causal self-attention with several heads.
+//
+// One matrix yields queries, keys and values. Its rows are ordered by group, where a group is one head
+// of keys and values with the query heads that read it, so that a cut between groups gives each rank
+// whole groups:
+//
+//   rows   │ q₀ q₁ k₀ v₀ │ q₂ q₃ k₁ v₁ │     4 query heads in 2 groups
+#include "models/kv_cache.h"
+#include "nn/dropout.h"
+#include "nn/linear.h"
+
+namespace gradus {
+
+struct Attention final : nn::Module {
+  nn::Linear qkv;  // C → groups · (heads per group + 2) · d
+  nn::Linear out;  // C → C
+  nn::Dropout drop;
+
+  Attention(const GptConfig& config, int64_t layer);
+  /// x (B, T, C) → (B, T, C). With a cache, x are the tokens that follow those in it.
+  Tensor operator()(const Tensor& x, Generator* generator, KvCache* cache = nullptr) const;
+  void fields(nn::Fields& f) override { f("qkv", qkv)("out", out)("drop", drop); }
+
+ private:
+  int64_t layer_, groups_, per_group_, head_size_;
+  bool rotate_;
+  double rope_base_;
+};
+
+}  // namespace gradus

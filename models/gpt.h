@@ -1,0 +1,48 @@
+#pragma once
+// GPT: predicts each next token from the tokens before it.
+//
+//   ids (B, T) ─▶ token table ─▶ + positions ─▶ block ─▶ … ─▶ block ─▶ norm ─▶ head ─▶ logits (B, T, V)
+//
+//   Gpt gpt(GptConfig::preset("gpt-tiny"));
+//   nn::initialize(gpt, 1);
+//   Generator random(2);
+//   gpt.loss(ids, targets, &random).backward();
+#include "models/transformer.h"
+#include "nn/embedding.h"
+
+namespace gradus {
+
+struct Gpt final : nn::Module {
+  GptConfig config;
+  nn::Embedding tokens;     // (V, C)
+  nn::Parameter positions;  // (max_length, C); absent with rotary positions
+  nn::Dropout drop;
+  std::vector<Block> blocks;
+  Norm norm;
+  nn::Parameter head;            // (V, C); absent when tied to the token table
+  bool recompute_blocks = false;  // keep only the inputs of blocks for backward, and run them twice
+
+  explicit Gpt(const GptConfig& config);
+
+  /// Logits of the token that follows each of ids (B, T): (B, T, V). `generator` is for dropout, which
+  /// is on in training: one stream of it is used, whatever the number of layers.
+  Tensor operator()(const Tensor& ids, Generator* generator = nullptr) const;
+  /// Mean cross-entropy in nats per target (B, T): targets[b][t] is what follows ids[b][t].
+  Tensor loss(const Tensor& ids, const Tensor& targets, Generator* generator = nullptr,
+              CrossEntropyOptions options = {}) const;
+  /// Reads ids (B, T) after what is in the cache, without recording: logits of what comes next (B, V).
+  Tensor next_logits(const Tensor& ids, KvCache& cache) const;
+
+  /// The two halves: up to the last norm (B, T, C); and from there, (…, C) → (…, V).
+  Tensor hidden(const Tensor& ids, Generator* generator = nullptr, KvCache* cache = nullptr) const;
+  Tensor logits(const Tensor& hidden) const;
+
+  void fields(nn::Fields& f) override {
+    f("tokens", tokens)("positions", positions)("drop", drop)("blocks", blocks)("norm", norm)("head", head);
+  }
+
+ private:
+  Tensor run_block(const Block& block, const Tensor& x, Generator* generator, KvCache* cache) const;
+};
+
+}  // namespace gradus
