@@ -71,6 +71,13 @@ mutant autograd/node.cpp   's/^    accumulate\(\*meta.grad, /    *meta.grad = Te
 mutant autograd/node.cpp   's/^  if \(draining\) return;//'                                  'Engine.G11*'
 mutant autograd/accumulate.cu 's/into.is_sole_owner\(\) && //'                               'Engine.AHeld*:Engine.G2_*'
 mutant autograd/tensor.cpp 's/^  \+\+impl_->storage->version;//'                             'Engine.G8*:Engine.G9*'
+# parameters, optimizers, models
+mutant nn/init.cu        's/count = std::min\(\{kPiece, end - i, map.run - i % map.run\}\)/count = std::min(kPiece, end - i)/' 'Init.R10*'
+mutant optim/adam.cu     's/fused\(std::sqrt\(v\), root, epsilon\)/std::sqrt(fused(v, root * root, epsilon))/' 'Adam.Three*:Adam.O11*'
+mutant optim/optimizer.cpp 's/^  if \(result.applied\)/  if (true)/'                          'Step.O1*'
+mutant models/attention.cpp 's/parts\[1\]\), v = heads_first\(parts\[2\]/parts[2]), v = heads_first(parts[1]/' 'Gpt.Rows*'
+mutant models/attention.cpp 's/cache \? cache->length\(\) : 0/0/'                              'Gpt.S16*'
+mutant models/gpt.cpp    's/run\(i \+ 1, /run(1, /'                                            'Gpt.R5_Blocks*'
 
 echo "$caught mutants caught, $survived not"
 ((survived == 0 && caught >= 12))
