@@ -70,7 +70,7 @@ inline void cuda_take(Device device, const char* op, const RowMap& m, const Keys
 }
 
 /// (key, position) of each row; invalid ids get the key `table_rows`, which nobody adds.
-inline __global__ void keys_kernel(__grid_constant__ const Keys k, int64_t rows,
+static __global__ void keys_kernel(__grid_constant__ const Keys k, int64_t rows,
                                    uint32_t table_rows, uint32_t* keys, uint32_t* positions,
                                    OpName op, cuda::DeviceError* error) {
   int64_t j = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
