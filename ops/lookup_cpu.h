@@ -84,37 +84,45 @@ struct Runs {
   }
 };
 
-inline constexpr int64_t kColumns = 128, kTableRows = 1024;  // of one piece of work
+inline constexpr int64_t kColumns = 1024;  // summed at a time: they stay in the L1 cache
 
-/// Columns [c, c + n) of row r of the table, which begins at `into`.
+/// Row r of the table, which begins at `into`.
 template <class T, class D>
-void cpu_add_run(const Runs& runs, int64_t r, int64_t c, int64_t n, int64_t length, const T* dy,
-                 D* into, bool add) {
+void cpu_add_run(const Runs& runs, int64_t r, int64_t length, const T* dy, D* into, bool add) {
   using A = Compute<T>;
   A sum[kColumns];
-  D* to = into + r * length + c;
   int64_t begin = runs.begin[size_t(r)], end = runs.begin[size_t(r) + 1];
   if (begin == end && add) return;
-  for (int64_t j = 0; j < n; ++j) sum[j] = add ? A(to[j]) : A(0);
-  for (int64_t i = begin; i < end; ++i) {
-    const T* row = dy + runs.order[size_t(i)] * length + c;
-    for (int64_t j = 0; j < n; ++j) sum[j] += A(row[j]);
+  for (int64_t c = 0; c < length; c += kColumns) {
+    int64_t n = std::min(kColumns, length - c);
+    D* to = into + r * length + c;
+    for (int64_t j = 0; j < n; ++j) sum[j] = add ? A(to[j]) : A(0);
+    for (int64_t i = begin; i < end; ++i) {
+      const T* row = dy + runs.order[size_t(i)] * length + c;
+      for (int64_t j = 0; j < n; ++j) sum[j] += A(row[j]);
+    }
+    for (int64_t j = 0; j < n; ++j) to[j] = D(sum[j]);
   }
-  for (int64_t j = 0; j < n; ++j) to[j] = D(sum[j]);
 }
 
-/// Pieces are ordered by columns first: threads then share a row that many ids ask for.
+/// Threads share the work, not the rows of the table: row r begins at begin[r] + r units of it.
 template <class T, class D>
 void cpu_add_runs(const Runs& runs, int64_t rows, int64_t length, const T* dy, D* into, bool add) {
-  int64_t blocks = (rows + kTableRows - 1) / kTableRows;
-  int64_t pieces = (length + kColumns - 1) / kColumns * blocks;
-  int64_t work = (rows + int64_t(runs.order.size())) * length;
-  parallel_for(pieces, pieces * kGrain / (work + 1) + 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      int64_t c = i / blocks * kColumns, n = std::min(kColumns, length - c);
-      int64_t begin = i % blocks * kTableRows, end = std::min(rows, begin + kTableRows);
-      for (int64_t r = begin; r < end; ++r) cpu_add_run(runs, r, c, n, length, dy, into, add);
+  auto row_at = [&](int64_t work) {
+    int64_t low = 0, high = rows;
+    while (low < high) {
+      int64_t r = (low + high) / 2;
+      if (runs.begin[size_t(r)] + r < work)
+        low = r + 1;
+      else
+        high = r;
     }
+    return low;
+  };
+  int64_t all = rows + int64_t(runs.order.size());
+  parallel_for(all, kGrain / (length + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = row_at(begin), last = row_at(end); r < last; ++r)
+      cpu_add_run(runs, r, length, dy, into, add);
   });
 }
 

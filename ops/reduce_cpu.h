@@ -18,7 +18,7 @@ inline constexpr int kLanes = 32;
 inline constexpr int64_t kLeaf = 1024;        // elements folded in one loop
 inline constexpr int64_t kBlock = 64 * 1024;  // elements that one thread folds
 inline constexpr int64_t kBlockRows = 128;    // the same for columns: rows …
-inline constexpr int64_t kTile = 512;         // … and columns, whose results stay in the L1 cache
+inline constexpr int64_t kTileBytes = 16384;  // … and results, which stay in the L1 cache
 
 /// n neighbouring elements; x[0] has the index `first`.
 template <class F, class T>
@@ -112,6 +112,7 @@ void cpu_add_row(const F& f, typename F::State* s, const T* x, int64_t n, int64_
 template <class F, class T, class Y>
 void cpu_reduce_columns(const ReduceWalk& w, const F& f, const T* x, Y* y) {
   using State = typename F::State;
+  constexpr int64_t kTile = kTileBytes / sizeof(State);  // whole rows, mostly: read page after page
   int64_t rows = w.reduced.numel, columns = w.columns(), step = w.kept_step();
   int64_t blocks = blocks_of(rows, kBlockRows), tiles = blocks_of(columns, kTile);
   int64_t outer = w.kept.numel / columns,
