@@ -92,7 +92,8 @@ struct Attention {
 
   template <class A, class E>
   static attention_cpu::Rows<E> view(const Tensor& x) {
-    return {x.data<A>(), x.strides()[0], x.strides()[1], x.strides()[2]};
+    int64_t row = x.size(2) > 1 ? x.strides()[2] : x.size(3);  // the stride of one row is arbitrary
+    return {x.data<A>(), x.strides()[0], x.strides()[1], row};
   }
 
   /// Calls f(problem) for operands in arithmetic precision, which it keeps alive.
