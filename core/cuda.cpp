@@ -32,6 +32,21 @@ int cuda_device_count() {
   return count;
 }
 
+std::string device_name(Device device) {
+  check_device(device);
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device.index), "asking for the device's name");
+  return properties.name;
+}
+
+bool has_bf16(Device device) {
+  check_device(device);
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index),
+        "asking for the compute capability");
+  return major >= 8;
+}
+
 namespace cuda {
 namespace {
 
@@ -136,6 +151,14 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 #else
 
 int cuda_device_count() { return 0; }
+std::string device_name(Device device) {
+  check_device(device);
+  return "cpu";
+}
+bool has_bf16(Device device) {
+  check_device(device);
+  return true;
+}
 void synchronize(Device device) { check_device(device); }
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
   check_device(to_device);

@@ -29,6 +29,12 @@ int cuda_device_count();
 /// Error unless `device` exists here; says how to get one (build with CUDA=1, or another index).
 void check_device(Device device);
 
+/// The GPU's name, as its driver says it.
+std::string device_name(Device device);
+
+/// Whether the GPU multiplies bf16 (compute capability 8.0 or later).
+bool has_bf16(Device device);
+
 /// Waits until `device` has done what this thread asked of it, and throws the Error that a kernel
 /// recorded (an index out of range). Nothing to do on the CPU.
 void synchronize(Device device);
