@@ -12,6 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kDamagedSuffix = ".damaged";
+
 bool is_unfinished(const std::string& name) {
   return name.starts_with("step_") && name.ends_with(kTemporarySuffix);
 }
@@ -22,6 +24,15 @@ std::optional<int64_t> step_in(const std::string& name) {
   if (std::sscanf(name.c_str(), "step_%lld", &step) != 1 || step < 0) return std::nullopt;
   if (checkpoint_name(step) != name) return std::nullopt;
   return step;
+}
+
+bool is_complete(const std::string& path) {
+  try {
+    CheckpointReader reader(path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::vector<std::string> names_in(const std::string& directory) {
@@ -99,6 +110,16 @@ void prune_checkpoints(const std::string& directory, int keep_last, const Disk& 
     disk.rename(path, doomed);
     disk.remove_all(doomed);
   }
+}
+
+void set_damaged_aside(const std::string& directory, int64_t step, const Disk& disk) {
+  const std::string path = checkpoint_path(directory, step);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  check(!is_complete(path), "step ", step, " is already saved in ", path,
+        "; choose another directory, or remove it");
+  disk.remove_all(path + kDamagedSuffix);
+  disk.rename(path, path + kDamagedSuffix);
 }
 
 void remove_unfinished(const std::string& directory, const Disk& disk) {

@@ -41,6 +41,10 @@ std::optional<int64_t> best_step(const CheckpointList& list);
 /// Removes complete checkpoints except the newest `keep_last` (at least one) and the best.
 void prune_checkpoints(const std::string& directory, int keep_last, const Disk& disk = {});
 
+/// Renames a damaged checkpoint of that step, if there is one, to step_….damaged, so that the step can
+/// be saved again. Error when the step is there and complete.
+void set_damaged_aside(const std::string& directory, int64_t step, const Disk& disk);
+
 /// Removes what interrupted saves and removals left.
 void remove_unfinished(const std::string& directory, const Disk& disk);
 

@@ -40,9 +40,7 @@ CheckpointWriter::CheckpointWriter(std::string directory, int64_t step, Disk dis
       published_(checkpoint_path(directory_, step)),
       temporary_(published_ + kTemporarySuffix) {
   index_.step = step;
-  std::error_code error;
-  check(!fs::exists(published_, error), "step ", step, " is already saved in ", published_,
-        "; choose another directory, or remove it");
+  set_damaged_aside(directory_, step, disk_);
   disk_.make_directory(directory_);
   remove_unfinished(directory_, disk_);
   try {

@@ -64,12 +64,17 @@ void MetricsFile::write(int64_t step, const std::vector<Metric>& metrics) {
     line.append(1, ',').append(to_json(name)).append(1, ':');
     line += std::visit([](const auto& v) { return to_json(v); }, value);
   }
-  line += "}\n";
-  // One call a line: a reader, and a crash, meet whole lines.
-  const ssize_t written = ::write(file_.get(), line.data(), line.size());
-  if (written < 0) fail_system("write", path_);
-  check(size_t(written) == line.size(), "cannot write ", path_, ": the disk is full");
+  pending_ += line + "}\n";
   last_step_ = step;
+  flush();
+}
+
+void MetricsFile::flush() {
+  while (!pending_.empty()) {  // usually one call a line: a reader, and a crash, meet whole lines
+    const ssize_t written = ::write(file_.get(), pending_.data(), pending_.size());
+    if (written < 0) fail_system("write", path_);
+    pending_.erase(0, size_t(written));
+  }
 }
 
 }  // namespace gradus::train

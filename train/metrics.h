@@ -28,12 +28,17 @@ class MetricsFile {
   explicit MetricsFile(std::string path, int64_t last_step = -1);
 
   /// Appends the line of `step`. Error unless `step` is larger than the last one: a step has one line.
+  /// Error, too, when the disk takes no more; the line is then kept and written before the next one.
   void write(int64_t step, const std::vector<Metric>& metrics);
+
+  /// Writes the lines that were kept.
+  void flush();
 
  private:
   std::string path_;
   int64_t last_step_;
   Descriptor file_;
+  std::string pending_;  // not written yet
 };
 
 }  // namespace gradus::train

@@ -1,8 +1,10 @@
 #include "train/metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "tests/train/helpers.h"
@@ -98,6 +100,27 @@ TEST(Metrics, AForeignFileIsAnErrorAndStaysAsItWas) {
     EXPECT_TRUE(holds(error, {"diary.txt, line 1", "not a line of metrics"})) << error;
     EXPECT_EQ(read_text(d / "diary.txt"), text);
   }
+}
+
+TEST(Metrics, C9_LinesThatADiskDoesNotTakeAreWrittenOnceItDoes) {
+  TemporaryDirectory d;
+  MetricsFile file(d / "metrics.jsonl");
+  file.write(1, {});
+  const auto limit_file_size = [](rlim_t bytes) {
+    struct rlimit limit {};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  };
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  limit_file_size(15);  // the second line is cut after 4 of its 11 bytes
+  EXPECT_TRUE(holds(error_of([&] { file.write(2, {}); }), {"metrics.jsonl", "too large"}));
+  EXPECT_THROW(file.write(3, {}), Error);
+  limit_file_size(RLIM_INFINITY);
+  file.write(4, {});
+  std::signal(SIGXFSZ, before);
+  EXPECT_EQ(read_text(d / "metrics.jsonl"),
+            "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n");
 }
 
 TEST(Metrics, APathThatCannotBeWrittenIsAnError) {
