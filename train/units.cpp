@@ -54,6 +54,10 @@ std::string with_commas(int64_t value) {
   return text;
 }
 
+std::string count_text(int64_t count, const std::string& noun) {
+  return with_commas(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 int64_t resident_bytes() {
   int64_t total_pages = 0, resident_pages = 0;
   std::ifstream("/proc/self/statm") >> total_pages >> resident_pages;

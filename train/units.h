@@ -17,6 +17,9 @@ std::string duration_text(double seconds);
 /// Digits in groups of three: 4,434,720.
 std::string with_commas(int64_t value);
 
+/// "1 step", "2,000 steps".
+std::string count_text(int64_t count, const std::string& noun);
+
 /// Memory that this process holds in RAM now.
 int64_t resident_bytes();
 

@@ -1,0 +1,50 @@
+#include "train/language_model.h"
+
+#include "ops/ops.h"
+
+namespace gradus::train {
+
+GptConfig config_of(const Settings& s) {
+  GptConfig c;
+  c.layers = s.layers, c.width = s.width, c.heads = s.heads, c.kv_heads = s.kv_heads;
+  c.ffn = s.ffn, c.vocab = s.vocabulary, c.max_length = s.length, c.dropout = s.dropout;
+  if (s.family == "gpt2") return c;
+  c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = Activation::swiglu;
+  c.bias = c.tied = false;
+  return c;
+}
+
+ModelSize model_size(const Settings& s) {
+  return {.layers = s.layers,
+          .width = s.width,
+          .context = s.length,
+          .vocabulary = s.vocabulary,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .mlp_width = s.ffn,
+          .gated_mlp = s.family == "llama"};
+}
+
+LanguageModel::LanguageModel(const Settings& s, Device device)
+    : gpt(config_of(s)), device(device), dtype(s.dtype == "bf16" ? DType::bf16 : DType::f32) {
+  gpt.recompute_blocks = s.recompute;
+  nn::name_parameters(gpt);
+}
+
+void LanguageModel::initialize(uint64_t seed) {
+  nn::initialize(gpt, seed);
+  place();
+}
+
+void LanguageModel::place() {
+  gpt.cast(dtype);
+  gpt.to(device);
+}
+
+Tensor LanguageModel::ids(std::span<const int32_t> values, int64_t rows) const {
+  const Tensor host = empty({rows, int64_t(values.size()) / rows}, DType::i32);
+  std::copy(values.begin(), values.end(), host.data<int32_t>());
+  return to(host, device);
+}
+
+}  // namespace gradus::train

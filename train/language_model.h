@@ -1,0 +1,33 @@
+#pragma once
+// The language model of a run: a GPT with the sizes of its settings, in one type and on one device.
+#include <span>
+
+#include "models/gpt.h"
+#include "train/flops.h"
+#include "train/settings.h"
+
+namespace gradus::train {
+
+GptConfig config_of(const Settings& settings);
+
+/// What FLOPs are counted from.
+ModelSize model_size(const Settings& settings);
+
+struct LanguageModel {
+  Gpt gpt;
+  Device device;
+  DType dtype;
+
+  /// Its parameters have no values yet, and lie in f32 on the CPU.
+  LanguageModel(const Settings& settings, Device device);
+
+  /// Draws first values, and moves to the device in the model's type.
+  void initialize(uint64_t seed);
+  /// Moves without values: a checkpoint will bring them.
+  void place();
+
+  /// Ids as a tensor (rows, values / rows) on the device.
+  Tensor ids(std::span<const int32_t> values, int64_t rows) const;
+};
+
+}  // namespace gradus::train

@@ -1,0 +1,60 @@
+#include "train/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "models/config.h"
+#include "train/machine.h"
+#include "train/presets.h"
+
+namespace gradus::train {
+namespace {
+
+template <class T>
+void add_choice(CLI::App& app, const Setting& s, std::optional<T>& choice) {
+  app.add_option(std::string("--") + s.name, choice, s.help)->group(s.group);
+}
+void add_choice(CLI::App& app, const Setting& s, std::optional<bool>& choice) {
+  const std::string on = std::string("--") + s.name, off = std::string("!--no-") + s.name;
+  const auto set = [&choice](int64_t count) { choice = count > 0; };
+  app.add_flag_function(on + "," + off, set, s.help)->group(s.group);
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, TrainRequest& r) {
+  constexpr auto kRun = "Run";
+  app.get_formatter()->column_width(28);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  Choices::each_field([&](const Setting& s, auto& choice) { add_choice(app, s, choice); },
+                      r.choices);
+  app.add_option("--out", r.out,
+                 "directory of the run's checkpoints and metrics (default: runs/NAME OF THE DATA, "
+                 "with a number where that is taken)")
+      ->group(kRun);
+  app.add_flag(
+         "--resume", r.resume,
+         "go on from the newest checkpoint in --out, with its settings; the result is that of "
+         "an uninterrupted run, bit for bit")
+      ->group(kRun);
+  app.add_option("--device", r.device, kDeviceHelp)->group(kRun);
+  app.add_option("--threads", r.threads, "CPU threads (default: one for each core)")->group(kRun);
+  app.add_option("--stop-at", r.stop_at, "save and stop after this step, as Ctrl-C would")
+      ->group(kRun);
+  app.add_option("--sample", r.sample, "tokens of the sample at the end (default: 400)")
+      ->group(kRun);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.set_config("--config", "", "read options from a file, one \"name = value\" a line");
+  app.footer("Models: " + joined(GptConfig::preset_names()) +
+             ". Without --model: " + default_preset(false) + " on a CPU, " + default_preset(true) +
+             " on a GPU.\n"
+             "Ctrl-C saves and stops; a second Ctrl-C stops at once. Exit code: 0 when the run is "
+             "saved, finished or not; 1 after an error; 2 for wrong options.");
+}
+
+}  // namespace gradus::train

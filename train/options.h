@@ -1,0 +1,23 @@
+#pragma once
+// `gradus train` as the command line asks for it.
+#include <CLI/App.hpp>
+#include <string>
+
+#include "train/settings.h"
+
+namespace gradus::train {
+
+struct TrainRequest {
+  Choices choices;
+  std::string out;              // directory of the run; empty: runs/NAME, or runs/NAME-2 …
+  bool resume = false;          // go on from its newest checkpoint
+  std::string device = "auto";  // auto: the GPU if there is one
+  int threads = 0;              // 0: one for each core
+  int64_t stop_at = 0;          // save and stop after this step, as Ctrl-C would; 0: at the end
+  int64_t sample = 400;         // tokens that the trained model writes at the end
+};
+
+/// Gives `app` an option for each setting and each member of `request`, and --config FILE.
+void add_options(CLI::App& app, TrainRequest& request);
+
+}  // namespace gradus::train

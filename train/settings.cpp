@@ -1,0 +1,142 @@
+#include "train/settings.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/check.h"
+#include "train/presets.h"
+
+namespace gradus::train {
+namespace {
+
+using nlohmann::json;
+
+// What follows from other choices where nothing else was chosen.
+void derive(Settings& s, const Choices& chosen, bool on_gpu) {
+  if (!chosen.kv_heads && chosen.heads) s.kv_heads = s.heads;
+  if (!chosen.ffn && (chosen.width || chosen.family))  // SwiGLU has three matrices: ⅔ of the width
+    s.ffn = s.family == "llama" ? (8 * s.width / 3 + 31) / 32 * 32 : 4 * s.width;
+  if (!chosen.vocabulary && !s.text.empty()) s.vocabulary = 256;
+  if (!chosen.min_lr) s.min_lr = s.lr / 10;
+  if (!chosen.warmup) s.warmup = s.steps / 20;
+  if (!chosen.decay_steps) s.decay_steps = s.steps;
+  if (!chosen.dtype) s.dtype = on_gpu ? "bf16" : "f32";
+  if (!chosen.eval_every && chosen.steps) s.eval_every = std::max<int64_t>(s.steps / 8, 1);
+  if (!chosen.save_every) s.save_every = s.eval_every;
+}
+
+void check_word(const char* option, const std::string& word,
+                std::initializer_list<const char*> known) {
+  std::string all;
+  for (const char* k : known) {
+    if (word == k) return;
+    all += std::string(all.empty() ? "" : ", ") + k;
+  }
+  fail("", option, " can be ", all, "; got '", word, "'");
+}
+
+void check_sizes(const Settings& s) {
+  const auto positive = [](const char* option, int64_t value) {
+    check(value > 0, "", option, " must be positive, got ", value);
+  };
+  positive("--layers", s.layers), positive("--width", s.width), positive("--heads", s.heads);
+  positive("--kv-heads", s.kv_heads), positive("--ffn", s.ffn), positive("--length", s.length);
+  positive("--batch", s.batch);
+  positive("--accumulate", s.accumulate), positive("--steps", s.steps);
+  positive("--decay-steps", s.decay_steps), positive("--keep", s.keep);
+  const auto not_negative = [](const char* option, int64_t value) {
+    check(value >= 0, "", option, " must not be negative, got ", value);
+  };
+  not_negative("--seed", s.seed), not_negative("--warmup", s.warmup);
+  not_negative("--vocabulary", s.vocabulary);
+  not_negative("--eval-every", s.eval_every), not_negative("--eval-tokens", s.eval_tokens);
+  not_negative("--save-every", s.save_every);
+
+  check(s.width % s.heads == 0, "--width ", s.width, " does not divide into --heads ", s.heads);
+  check(s.heads % s.kv_heads == 0, "--heads ", s.heads, " is no multiple of --kv-heads ",
+        s.kv_heads);
+  check(s.family != "llama" || s.width / s.heads % 2 == 0,
+        "RoPE turns pairs of channels: a head needs an even number, got --width ", s.width,
+        " / --heads ", s.heads, " = ", s.width / s.heads);
+  check(s.batch % s.accumulate == 0, "--batch ", s.batch, " does not divide into --accumulate ",
+        s.accumulate, " equal micro-batches");
+  check(s.warmup < s.decay_steps, "--warmup ", s.warmup, " must end before --decay-steps ",
+        s.decay_steps);
+}
+
+void check_rates(const Settings& s) {
+  const auto between = [](const char* option, double value, double low, bool with_low,
+                          double high) {
+    check((with_low ? value >= low : value > low) && value < high, "", option, " must lie in ",
+          with_low ? "[" : "(", low, ", ", high, "), got ", value);
+  };
+  between("--dropout", s.dropout, 0, true, 1), between("--holdout", s.holdout, 0, false, 1);
+  between("--lr", s.lr, 0, false, INFINITY), between("--min-lr", s.min_lr, 0, true, INFINITY);
+  check(s.min_lr <= s.lr, "--min-lr ", s.min_lr, " is above --lr ", s.lr);
+  between("--weight-decay", s.weight_decay, 0, true, INFINITY);
+  between("--beta1", s.beta1, 0, true, 1), between("--beta2", s.beta2, 0, true, 1);
+  between("--epsilon", s.epsilon, 0, false, INFINITY), between("--clip", s.clip, 0, true, INFINITY);
+}
+
+template <class T>
+std::string text_of(const T& value) {
+  std::ostringstream out;
+  out.precision(17);
+  out << std::boolalpha << value;
+  return out.str();
+}
+
+}  // namespace
+
+Settings resolve(const Choices& choices, bool on_gpu) {
+  Settings s = preset(choices.model.value_or(default_preset(on_gpu)));
+  Settings::each_field(
+      [](const Setting&, auto& value, const auto& choice) { value = choice.value_or(value); }, s,
+      choices);
+  derive(s, choices, on_gpu);
+  return s;
+}
+
+void validate(const Settings& s) {
+  check(s.text.empty() != s.data.empty(), "one of --text FILE and --data FILE.bin is needed",
+        s.text.empty() ? "" : ", not both");
+  check_word("--family", s.family, {"gpt2", "llama"});
+  check_word("--dtype", s.dtype, {"f32", "bf16"});
+  check_word("--non-finite", s.non_finite, {"skip", "stop"});
+  check_sizes(s);
+  check_rates(s);
+}
+
+json to_json(const Settings& settings) {
+  json j = json::object();
+  Settings::each_field([&](const Setting& s, const auto& value) { j[s.name] = value; }, settings);
+  return j;
+}
+
+Settings settings_from(const json& j) {
+  Settings settings;
+  Settings::each_field([&](const Setting& s, auto& value) { j.at(s.name).get_to(value); },
+                       settings);
+  return settings;
+}
+
+Settings resume_with(const Settings& stored, const Choices& choices) {
+  Settings settings = stored;
+  std::string different;
+  Settings::each_field(
+      [&](const Setting& s, auto& value, const auto& choice) {
+        if (!choice || *choice == value) return;
+        if (s.on_resume == OnResume::same)
+          different += std::string("\n  --") + s.name + " " + text_of(*choice) +
+                       ", but the checkpoint has " + text_of(value);
+        value = *choice;
+      },
+      settings, choices);
+  check(different.empty(),
+        "a run goes on with the settings it began with; leave these out:", different);
+  return settings;
+}
+
+}  // namespace gradus::train

@@ -1,0 +1,125 @@
+#pragma once
+// Everything that decides the numbers of a run, as one list. The options of the command line, what a
+// checkpoint stores, what a resumed run is compared with and what is printed all come from it: a new
+// setting is one member and one line of each_field.
+//
+//   Settings      each field has a value
+//   Choices       each field may have one: what the user chose
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+namespace gradus::train {
+
+/// May a resumed run have another value than the run that it continues?
+enum class OnResume { same, may_differ };
+
+/// What is said about a field.
+struct Setting {
+  const char *name, *group, *help;
+  OnResume on_resume = OnResume::same;
+};
+
+template <template <class> class As>
+struct SettingsOf {
+  As<std::string> model{}, family{};
+  As<int64_t> layers{}, width{}, heads{}, kv_heads{}, ffn{}, vocabulary{};
+  As<double> dropout{};
+  As<std::string> text{}, data{}, validation{};
+  As<double> holdout{};
+  As<int64_t> length{}, batch{}, accumulate{}, seed{};
+  As<int64_t> steps{}, warmup{}, decay_steps{};
+  As<double> lr{}, min_lr{}, weight_decay{}, beta1{}, beta2{}, epsilon{}, clip{};
+  As<std::string> dtype{}, non_finite{};
+  As<bool> recompute{};
+  As<int64_t> eval_every{}, eval_tokens{}, save_every{}, keep{};
+
+  /// Calls f(Setting, the field of each of `s`…) for each field.
+  template <class F, class... S>
+  static void each_field(F&& f, S&... s) {
+    constexpr auto kModel = "Model", kData = "Data", kTraining = "Training", kRun = "Run";
+    constexpr auto may_differ = OnResume::may_differ;
+    f(Setting{"model", kModel, "a preset: sizes, and training settings that suit them"},
+      s.model...);
+    f(Setting{"family", kModel,
+              "gpt2: learned positions, layer norm, GELU; llama: RoPE, RMS norm, SwiGLU"},
+      s.family...);
+    f(Setting{"layers", kModel, "blocks"}, s.layers...);
+    f(Setting{"width", kModel, "channels of the residual stream"}, s.width...);
+    f(Setting{"heads", kModel, "attention heads"}, s.heads...);
+    f(Setting{"kv-heads", kModel, "heads of keys and values; fewer than heads: they are shared"},
+      s.kv_heads...);
+    f(Setting{"ffn", kModel, "inner width of the MLP"}, s.ffn...);
+    f(Setting{"vocabulary", kModel, "token ids (default: 256 for text, else that of the format)"},
+      s.vocabulary...);
+    f(Setting{"dropout", kModel, "probability with which dropout drops"}, s.dropout...);
+
+    f(Setting{"text", kData, "a text: every byte is a token", may_differ}, s.text...);
+    f(Setting{"data", kData, "token file (llm.c's or nanoGPT's .bin), or a pattern of several",
+              may_differ},
+      s.data...);
+    f(Setting{"validation", kData, "held-out tokens (default: the last part of the data)",
+              may_differ},
+      s.validation...);
+    f(Setting{"holdout", kData, "fraction of the data that is held out"}, s.holdout...);
+    f(Setting{"length", kData, "tokens in a window: the context"}, s.length...);
+    f(Setting{"seed", kData, "of initial weights, order of samples and dropout"}, s.seed...);
+
+    f(Setting{"batch", kTraining, "windows in a step"}, s.batch...);
+    f(Setting{"accumulate", kTraining, "micro-batches that a step's batch is cut into", may_differ},
+      s.accumulate...);
+    f(Setting{"steps", kTraining, "steps of the whole run", may_differ}, s.steps...);
+    f(Setting{"lr", kTraining, "highest learning rate"}, s.lr...);
+    f(Setting{"min-lr", kTraining, "last learning rate (default: lr / 10)"}, s.min_lr...);
+    f(Setting{"warmup", kTraining, "steps up to the highest rate (default: 5 % of them)"},
+      s.warmup...);
+    f(Setting{"decay-steps", kTraining, "step at which the rate is at its lowest (default: steps)"},
+      s.decay_steps...);
+    f(Setting{"weight-decay", kTraining, "AdamW's decay of matrices"}, s.weight_decay...);
+    f(Setting{"beta1", kTraining, "AdamW's memory of the gradient"}, s.beta1...);
+    f(Setting{"beta2", kTraining, "AdamW's memory of its square"}, s.beta2...);
+    f(Setting{"epsilon", kTraining, "AdamW's ε"}, s.epsilon...);
+    f(Setting{"clip", kTraining, "longest gradient, 0: any"}, s.clip...);
+    f(Setting{"dtype", kTraining,
+              "f32 or bf16 (with f32 masters); default: bf16 on a GPU, f32 on the CPU"},
+      s.dtype...);
+    f(Setting{"non-finite", kTraining,
+              "after a gradient that is not finite: skip the step, or stop", may_differ},
+      s.non_finite...);
+    f(Setting{"recompute", kTraining, "keep no activations inside the blocks, compute them again",
+              may_differ},
+      s.recompute...);
+
+    f(Setting{"eval-every", kRun, "steps between evaluations, 0: only at the end", may_differ},
+      s.eval_every...);
+    f(Setting{"eval-tokens", kRun,
+              "held-out tokens of an evaluation, 0: all; the last one has all"},
+      s.eval_tokens...);
+    f(Setting{"save-every", kRun, "steps between checkpoints, 0: only at the end", may_differ},
+      s.save_every...);
+    f(Setting{"keep", kRun, "newest checkpoints that are kept, beside the best", may_differ},
+      s.keep...);
+  }
+};
+
+template <class T>
+using Plain = T;
+
+using Settings = SettingsOf<Plain>;
+using Choices = SettingsOf<std::optional>;
+
+/// The settings of a new run: the preset's, with what was chosen. Error when they make no sense.
+Settings resolve(const Choices& choices, bool on_gpu);
+
+/// Error naming the option when a value is out of range or two do not fit.
+void validate(const Settings& settings);
+
+nlohmann::json to_json(const Settings& settings);
+Settings settings_from(const nlohmann::json& json);
+
+/// The settings of a run that continues: the stored ones, with what was chosen. Error listing every
+/// choice that differs from the stored value and must not, with both values.
+Settings resume_with(const Settings& stored, const Choices& choices);
+
+}  // namespace gradus::train
