@@ -23,6 +23,10 @@ void fill_row(Batch& batch, int64_t row, const TokenRange& range, int64_t start,
 
 }  // namespace
 
+int64_t Batch::target_count() const {
+  return int64_t(targets.size()) - std::count(targets.begin(), targets.end(), kIgnoreTarget);
+}
+
 TokenRange whole(std::shared_ptr<const Tokens> tokens) {
   const int64_t count = tokens->size();
   return {std::move(tokens), 0, count};

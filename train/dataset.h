@@ -22,6 +22,9 @@ inline constexpr int32_t kIgnoreTarget = -1;  // this target takes no part in th
 struct Batch {
   int64_t rows = 0, length = 0;
   std::vector<int32_t> inputs, targets;  // (rows, length)
+
+  /// Targets that are not ignored.
+  int64_t target_count() const;
 };
 
 /// Tokens [first, first + count) of a stream: one side of a split.
@@ -43,6 +46,7 @@ class TrainingData {
 
   /// n = ⌊(count − 1) / length⌋ windows an epoch.
   int64_t windows() const { return (range_.count - 1) / length_; }
+  int64_t tokens() const { return range_.count; }
 
   /// Where the window of sample `s` begins, counted in the range's tokens. Epoch 0 begins its windows
   /// at token 0; later ones shift all of them by some o < length, so that a window's edges fall
@@ -64,6 +68,7 @@ class ValidationData {
   /// Error when there are fewer than two tokens.
   ValidationData(TokenRange range, int64_t length);
 
+  int64_t length() const { return length_; }
   int64_t windows() const { return (range_.count - 1 + length_ - 1) / length_; }
   int64_t batches(int64_t rows) const { return (windows() + rows - 1) / rows; }
   int64_t targets() const { return range_.count - 1; }

@@ -1,0 +1,23 @@
+#pragma once
+// The data of a run: opened, checked and split before anything else is done.
+#include <string>
+
+#include "train/dataset.h"
+#include "train/settings.h"
+
+namespace gradus::train {
+
+struct RunData {
+  TrainingData training;
+  ValidationData validation;
+  std::string description;  // one line for people
+};
+
+/// The file or pattern that holds a run's data.
+const std::string& data_path(const Settings& settings);
+
+/// Opens the data. A vocabulary that is not set becomes that of the format. Error when the data cannot
+/// be read, is of another format than the option says, is too short, or has an id that is too large.
+RunData open_data(Settings& settings);
+
+}  // namespace gradus::train
