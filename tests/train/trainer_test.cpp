@@ -1,0 +1,215 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/allocator.h"
+#include "tests/devices.h"
+#include "tests/train/tiny_run.h"
+
+namespace gradus::train {
+namespace {
+
+TEST(Trainer, LearnsAndEndsWithTheLossOverAllHeldOutTokens) {
+  TemporaryDirectory d;
+  Settings s = tiny_settings(d, "gpt2");
+  s.steps = s.decay_steps = 40, s.dropout = 0;
+  TinyRun run(s);
+  const Outcome outcome = run.run(d / "run");
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.checkpoint, d / "run/step_00000040");
+  ASSERT_TRUE(outcome.validation.has_value());
+  EXPECT_EQ(outcome.validation->count, 599);  // 600 tokens held out, each but the first a target
+  const auto metrics = metrics_of(d / "run");
+  ASSERT_EQ(metrics.size(), 40u);
+  EXPECT_NEAR(metrics[0]["loss"].get<double>(), std::log(256), 0.1);  // nothing is known at first
+  EXPECT_LT(outcome.validation->mean(), 3.2);
+  EXPECT_EQ(metrics[39]["validation_loss_all"], outcome.validation->mean());
+}
+
+// C8, R8: a run that is stopped and resumed, also twice and in the middle of an epoch, is the
+// uninterrupted run: all tensors and all metrics, with dropout on.
+TEST(Trainer, C8_R8_O16_StoppedAndResumedIsUninterrupted) {
+  for (Device device : test_devices())
+    for (const char* family : {"gpt2", "llama"})
+      for (const char* dtype : {"f32", "bf16"}) {
+        SCOPED_TRACE(testing::Message() << device << ' ' << family << ' ' << dtype);
+        TemporaryDirectory d;
+        Settings s = tiny_settings(d, family);
+        s.dtype = dtype;
+        const Outcome whole = TinyRun(s, device).run(d / "whole");
+        for (int64_t stop : {3, 7})
+          EXPECT_FALSE(TinyRun(s, device).run(d / "parts", {.stop_at = stop}).finished);
+        const Outcome parts = TinyRun(s, device).run(d / "parts");
+        EXPECT_TRUE(parts.finished);
+        EXPECT_EQ(hashes_of(parts.checkpoint), hashes_of(whole.checkpoint));
+        EXPECT_EQ(metrics_of(d / "parts"), metrics_of(d / "whole"));
+        EXPECT_EQ(parts.validation->sum, whole.validation->sum);
+      }
+}
+
+TEST(Trainer, C7_MicroBatchesDoNotChangeWhatIsLearned) {
+  TemporaryDirectory d;
+  Settings s = tiny_settings(d, "llama");
+  s.dropout = 0, s.steps = 6;
+  std::vector<std::vector<nlohmann::json>> metrics;
+  for (int64_t accumulate : {1, 2, 4}) {
+    s.accumulate = accumulate;
+    TinyRun(s).run(d / std::to_string(accumulate));
+    metrics.push_back(metrics_of(d / std::to_string(accumulate)));
+  }
+  // f32 sums of 64 losses in another order: relative error below 64 · 2⁻²⁴ = 4e-6 in the first step;
+  // Adam divides gradients by their size, so the error grows with each step.
+  for (size_t i = 0; i < 6; ++i)
+    for (const auto& other : {metrics[1], metrics[2]}) {
+      const double a = metrics[0][i]["loss"], b = other[i]["loss"];
+      EXPECT_NEAR(a, b, (i == 0 ? 4e-6 : 1e-3) * a);
+      EXPECT_EQ(metrics[0][i]["tokens"], other[i]["tokens"]);
+    }
+}
+
+TEST(Trainer, M3_MemoryIsFlat) {
+  TemporaryDirectory d;
+  for (Device device : test_devices()) {
+    TinyRun run(tiny_settings(d, "llama"), device);
+    const auto memory_after = [&](int64_t step) {
+      while (run.state.step < step - 1) train_step(run.state, run.data.training, run.settings);
+      reset_peak(device);
+      train_step(run.state, run.data.training, run.settings);
+      const MemoryStats stats = memory_stats(device);
+      return std::pair(stats.live, stats.peak);
+    };
+    const auto early = memory_after(3);
+    EXPECT_GT(early.second, early.first);
+    EXPECT_EQ(memory_after(53), early) << device;
+  }
+}
+
+TEST(Trainer, M5_EvaluationLeavesMemoryAndModeAsTheyWere) {
+  TemporaryDirectory d;
+  TinyRun run(tiny_settings(d, "gpt2"));
+  train_step(run.state, run.data.training, run.settings);
+  const int64_t live = memory_stats(kCpu).live;
+  const EvaluationPlan plan{.batch = 4, .accumulate = 2, .tokens = 200};
+  const auto first = evaluate(run.state.model, run.data.validation, plan, Extent::all);
+  const auto again = evaluate(run.state.model, run.data.validation, plan, Extent::part);
+  EXPECT_EQ(memory_stats(kCpu).live, live);
+  EXPECT_TRUE(run.state.model.gpt.training);
+  EXPECT_EQ(first->part.sum, again->part.sum);  // no dropout, the same part
+  EXPECT_EQ(first->part.count, 256);            // 200 tokens are 4 batches of 64
+  EXPECT_EQ(first->all->count, 599);
+  EXPECT_FALSE(again->all.has_value());
+  EXPECT_FALSE(evaluate(run.state.model, run.data.validation, plan, Extent::all, [] {
+                 return true;
+               }).has_value());
+}
+
+// Poisons one weight for one step, by way of the parameter itself.
+TEST(Trainer, O1_O17_T5_ANonFiniteGradientSkipsTheStepAndIsNamed) {
+  TemporaryDirectory d;
+  TinyRun run(tiny_settings(d, "gpt2"));
+  for (int i = 0; i < 2; ++i) train_step(run.state, run.data.training, run.settings);
+  const nn::NamedParameter poisoned = run.state.model.gpt.named_parameters().back();
+  const double value = poisoned.parameter.at(0);
+  poisoned.parameter.detach().set(0, NAN);
+  const int64_t scheduled = run.state.schedule.samples(), samples = run.state.samples;
+  const std::vector<double> others = run.state.model.gpt.parameters()[0].to_vector();
+  const StepReport skipped = train_step(run.state, run.data.training, run.settings);
+  EXPECT_FALSE(skipped.applied);
+  EXPECT_FALSE(skipped.non_finite.empty());
+  EXPECT_EQ(run.state.optimizer.steps(), 2);
+  EXPECT_EQ(run.state.schedule.samples(), scheduled);
+  EXPECT_EQ(run.state.samples, samples + 4);  // the batch is consumed
+  EXPECT_EQ(run.state.model.gpt.parameters()[0].to_vector(), others);
+  poisoned.parameter.detach().set(0, value);
+  const StepReport next = train_step(run.state, run.data.training, run.settings);
+  EXPECT_TRUE(next.applied);
+  EXPECT_EQ(next.lr, skipped.lr);
+}
+
+TEST(Trainer, O1_SkippedStepsAreRecordedAndCanStopTheRun) {
+  TemporaryDirectory d;
+  Settings s = tiny_settings(d, "gpt2");
+  s.steps = 3;
+  TinyRun run(s);
+  run.state.model.gpt.parameters()[0].detach().set(0, NAN);
+  run.run(d / "skip");
+  const auto metrics = metrics_of(d / "skip");
+  ASSERT_EQ(metrics.size(), 3u);
+  EXPECT_EQ(metrics[2]["loss"], "NaN");
+  EXPECT_NE(metrics[2]["skipped"].get<std::string>(), "");
+  EXPECT_TRUE(holds(run.shown.str(), {"step 3 is skipped", "is not finite"})) << run.shown.str();
+
+  s.non_finite = "stop";
+  TinyRun stops(s);
+  stops.state.model.gpt.parameters()[0].detach().set(0, NAN);
+  const std::string error = error_of([&] { stops.run(d / "stop"); });
+  EXPECT_TRUE(holds(error, {"step 1", "gradient of", "--non-finite skip"})) << error;
+}
+
+TEST(Trainer, KeepsTheNewestAndTheBestCheckpoints) {
+  TemporaryDirectory d;
+  Settings s = tiny_settings(d, "gpt2");
+  s.eval_every = s.save_every = 1, s.keep = 2, s.steps = 6;
+  TinyRun run(s);
+  run.run(d / "run");
+  const CheckpointList list = list_checkpoints(d / "run");
+  const auto has = [&](int64_t step) {
+    return std::any_of(list.complete.begin(), list.complete.end(),
+                       [&](const SavedStep& saved) { return saved.step == step; });
+  };
+  EXPECT_TRUE(has(5) && has(6));
+  EXPECT_LE(list.complete.size(), 3u);
+  double lowest = INFINITY;
+  int64_t best = 0;
+  for (const auto& line : metrics_of(d / "run"))
+    if (const double loss = line["validation_loss"]; loss < lowest)
+      lowest = loss, best = line["step"];
+  EXPECT_TRUE(has(best));
+  EXPECT_EQ(best_step(list), best);
+}
+
+// A disk that takes nothing while the step is `full_at`.
+Disk full_disk_at(const RunState& state, int64_t full_at) {
+  return {.hook = [&state, full_at](const char* operation, const std::string& path) {
+    check(state.step != full_at || operation != std::string("write"), "cannot write ", path,
+          ": No space left on device");
+  }};
+}
+
+TEST(Trainer, C9_AFullDiskLeavesTrainingAndThePreviousCheckpoint) {
+  TemporaryDirectory d;
+  const Settings s = tiny_settings(d, "llama");  // saves at 5, 10 and 12
+  const Outcome plain = TinyRun(s).run(d / "plain");
+
+  TinyRun run(s);
+  const Outcome outcome = run.run(d / "full", {.disk = full_disk_at(run.state, 10)});
+  EXPECT_TRUE(holds(run.shown.str(),
+                    {"step 10 is not saved", "No space left", "step_00000005", "training goes on"}))
+      << run.shown.str();
+  EXPECT_EQ(hashes_of(outcome.checkpoint), hashes_of(plain.checkpoint));
+
+  TinyRun ends_full(s);
+  const std::string error =
+      error_of([&] { ends_full.run(d / "end", {.disk = full_disk_at(ends_full.state, 12)}); });
+  EXPECT_TRUE(holds(error, {"step 12 is not saved", "No space left", "step_00000010"})) << error;
+  EXPECT_EQ(list_checkpoints(d / "end").complete.back().step, 10);
+  const Outcome again = TinyRun(s).run(d / "end");  // there is room again
+  EXPECT_EQ(hashes_of(again.checkpoint), hashes_of(plain.checkpoint));
+  EXPECT_EQ(metrics_of(d / "end"), metrics_of(d / "plain"));
+}
+
+TEST(Trainer, AFinishedRunThatIsResumedOnlyEvaluates) {
+  TemporaryDirectory d;
+  const Settings s = tiny_settings(d, "gpt2");
+  const Outcome first = TinyRun(s).run(d / "run");
+  const Outcome again = TinyRun(s).run(d / "run");
+  EXPECT_TRUE(again.finished);
+  EXPECT_EQ(again.checkpoint, first.checkpoint);
+  EXPECT_EQ(again.validation->sum, first.validation->sum);
+  EXPECT_EQ(metrics_of(d / "run").size(), 12u);
+}
+
+}  // namespace
+}  // namespace gradus::train

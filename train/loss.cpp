@@ -1,0 +1,55 @@
+#include "train/loss.h"
+
+#include <algorithm>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+namespace gradus::train {
+namespace {
+
+LossSum batch_loss(LanguageModel& model, const Batch& batch, int64_t micro_batches) {
+  const int64_t rows = batch.rows / micro_batches;
+  LossSum loss{0, batch.target_count()};
+  for (int64_t m = 0; m < micro_batches; ++m)
+    loss.sum += loss_sum(model, batch, m * rows, rows, nullptr).item();
+  return loss;
+}
+
+// Of n batches, is batch i one of the k that are spread evenly, from the first on?
+bool is_chosen(int64_t i, int64_t n, int64_t k) { return i * k % n < k; }
+
+}  // namespace
+
+Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
+                Generator* dropout) {
+  const auto part = [&](const std::vector<int32_t>& ids) {
+    const auto row = size_t(batch.length);
+    return model.ids(std::span(ids).subspan(size_t(first) * row, size_t(rows) * row), rows);
+  };
+  return model.gpt.loss(part(batch.inputs), part(batch.targets), dropout,
+                        {.ignore_index = kIgnoreTarget, .reduction = Reduction::sum});
+}
+
+std::optional<Evaluation> evaluate(LanguageModel& model, const ValidationData& data,
+                                   const EvaluationPlan& plan, Extent extent,
+                                   const std::function<bool()>& stop) {
+  const NoGrad no_grad;
+  const nn::Evaluating evaluating(model.gpt);
+  const int64_t n = data.batches(plan.batch), batch_tokens = plan.batch * data.length();
+  const int64_t wanted = (plan.tokens + batch_tokens - 1) / batch_tokens;
+  const int64_t part = plan.tokens > 0 ? std::min(n, wanted) : n;
+  Evaluation result;
+  LossSum all;
+  for (int64_t i = 0; i < n; ++i) {
+    if (extent == Extent::part && !is_chosen(i, n, part)) continue;
+    if (stop && stop()) return std::nullopt;
+    const LossSum sum = batch_loss(model, data.batch(i, plan.batch), plan.accumulate);
+    all += sum;
+    if (is_chosen(i, n, part)) result.part += sum;
+  }
+  if (extent == Extent::all) result.all = all;
+  return result;
+}
+
+}  // namespace gradus::train

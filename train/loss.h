@@ -1,0 +1,47 @@
+#pragma once
+// The loss of a language model on batches of windows.
+#include <functional>
+#include <optional>
+
+#include "train/dataset.h"
+#include "train/run_state.h"
+
+namespace gradus::train {
+
+/// Σ ℓ over the targets of `rows` rows of the batch from row `first` on: a recorded scalar, in f32.
+/// `dropout` may be null where the model is in evaluation mode or drops nothing.
+Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
+                Generator* dropout);
+
+/// Losses summed over targets, in nats, and their number.
+struct LossSum {
+  double sum = 0;
+  int64_t count = 0;
+
+  double mean() const { return count > 0 ? sum / double(count) : 0; }
+  LossSum& operator+=(const LossSum& other) {
+    sum += other.sum, count += other.count;
+    return *this;
+  }
+};
+
+struct Evaluation {
+  LossSum part;                // over a fixed part of the held-out tokens
+  std::optional<LossSum> all;  // over all of them
+};
+
+enum class Extent { part, all };
+
+struct EvaluationPlan {
+  int64_t batch = 1, accumulate = 1;  // windows in a batch, and the parts in which it is computed
+  int64_t tokens = 0;                 // of the part, about; 0: all
+};
+
+/// Evaluates without dropout. The part is made of batches that are spread evenly over the data, the
+/// same ones for either extent, so that the losses of a run compare. Nothing when `stop` said true
+/// between two batches.
+std::optional<Evaluation> evaluate(LanguageModel& model, const ValidationData& data,
+                                   const EvaluationPlan& plan, Extent extent,
+                                   const std::function<bool()>& stop = {});
+
+}  // namespace gradus::train

@@ -1,0 +1,101 @@
+#include "train/run_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "train/checkpoint_writer.h"
+
+namespace gradus::train {
+namespace {
+
+using nlohmann::json;
+
+// The rate of the first update is one step up the ramp: from 0 it would move nothing.
+sched::LearningRate learning_rate(const Settings& s) {
+  return {.init = s.warmup > 0 ? s.lr / double(s.warmup + 1) : 0,
+          .max = s.lr,
+          .min = s.min_lr,
+          .warmup = s.warmup * s.batch,
+          .decay = s.decay_steps * s.batch,
+          .style = sched::RateStyle::cosine};
+}
+
+LanguageModel initialized(const Settings& s, Device device) {
+  LanguageModel model(s, device);
+  model.initialize(uint64_t(s.seed));
+  return model;
+}
+
+// "optimizer.m.blocks.0.qkv.weight" for the optimizer's "blocks.0.qkv.weight.m".
+std::string stored_name(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return "optimizer" + name.substr(dot) + "." + name.substr(0, dot);
+}
+
+std::vector<StateTensor> tensors_of(RunState& state) {
+  std::vector<StateTensor> tensors = parameters_of(state.model.gpt);
+  for (const optim::NamedState& s : state.optimizer.state())
+    tensors.push_back({stored_name(s.name), s.value, {}});
+  return tensors;
+}
+
+// Calls f, and says which checkpoint it was when JSON is not as expected.
+template <class F>
+auto read_meta(const CheckpointReader& reader, F&& f) {
+  try {
+    return f(reader.meta());
+  } catch (const json::exception& error) {
+    fail("", reader.path(), " was not written by this version of gradus train: ", error.what());
+  }
+}
+
+}  // namespace
+
+RunState::RunState(const Settings& s, Device device)
+    : model(initialized(s, device)),
+      optimizer(model.gpt, {.beta1 = s.beta1,
+                            .beta2 = s.beta2,
+                            .epsilon = s.epsilon,
+                            .weight_decay = s.weight_decay}),
+      schedule(learning_rate(s), {.start = s.weight_decay, .end = s.weight_decay}),
+      dropout(mix(uint64_t(s.seed) ^ fnv1a("dropout"))) {}
+
+std::string RunState::save(const std::string& directory, const Settings& settings, const json& more,
+                           std::optional<double> score, const Disk& disk) {
+  CheckpointWriter writer(directory, step, disk);
+  save_state(writer, tensors_of(*this));
+  json meta = {{"settings", to_json(settings)},
+               {"samples", samples},
+               {"updates", optimizer.steps()},
+               {"scheduled_samples", schedule.samples()},
+               {"dropout", {{"seed", dropout.state().seed}, {"streams", dropout.state().streams}}}};
+  if (more.is_object()) meta.update(more);
+  return writer.publish(meta, score);
+}
+
+void RunState::load(const CheckpointReader& reader) {
+  struct Numbers {
+    int64_t samples, updates, scheduled;
+    Generator::State dropout;
+  };
+  const Numbers n = read_meta(reader, [](const json& meta) {
+    const json& dropout = meta.at("dropout");
+    return Numbers{meta.at("samples"),
+                   meta.at("updates"),
+                   meta.at("scheduled_samples"),
+                   {dropout.at("seed"), dropout.at("streams")}};
+  });
+  sched::ParamScheduler loaded = schedule;
+  loaded.load({n.scheduled, schedule.state().lr, schedule.state().decay});
+  load_state(reader, tensors_of(*this));
+  schedule = loaded;
+  optimizer.restore_steps(n.updates);
+  dropout.restore(n.dropout);
+  samples = n.samples;
+  step = reader.index().step;
+}
+
+Settings settings_of(const CheckpointReader& reader) {
+  return read_meta(reader, [](const json& meta) { return settings_from(meta.at("settings")); });
+}
+
+}  // namespace gradus::train

@@ -1,0 +1,42 @@
+#pragma once
+// All that changes while a model is trained: what a checkpoint holds, and what a resumed run begins
+// with, so that it goes on bit for bit.
+//
+//   tensors    parameters; for each the optimizer's moments, and its master where it has 16 bits
+//   numbers    steps, samples consumed (the position in the data), updates applied (the position in
+//              the schedule), the state of the generator that dropout draws from
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "optim/adam.h"
+#include "sched/param_scheduler.h"
+#include "train/language_model.h"
+#include "train/settings.h"
+#include "train/state.h"
+
+namespace gradus::train {
+
+struct RunState {
+  LanguageModel model;
+  optim::Adam optimizer;
+  sched::ParamScheduler schedule;  // counts the samples of applied updates
+  Generator dropout;
+  int64_t step = 0;     // steps taken, skipped ones included
+  int64_t samples = 0;  // windows consumed
+
+  RunState(const Settings& settings, Device device);
+
+  /// Saves everything as `directory`/step_…; returns that path. `more` is added to the checkpoint's
+  /// meta data, `score` is what the best checkpoint is chosen by.
+  std::string save(const std::string& directory, const Settings& settings,
+                   const nlohmann::json& more, std::optional<double> score, const Disk& disk = {});
+
+  /// Takes everything from a checkpoint. After an Error nothing has changed.
+  void load(const CheckpointReader& reader);
+};
+
+/// The settings that a checkpoint was written with. Error when it is not one of `gradus train`.
+Settings settings_of(const CheckpointReader& reader);
+
+}  // namespace gradus::train

@@ -1,0 +1,26 @@
+#pragma once
+// One step of training. With the micro-batches m = 1 … M of a batch:
+//
+//   L = Σ_m Σ_i ℓ_mi / Σ_m n_m         sums of losses over counts of targets, never a mean of means
+//
+// n_m are known before the first forward, so each backward already carries the factor 1/Σ n.
+// Then: norm → skip if not finite → clip → update at the scheduled rate → the schedule advances.
+#include <string>
+
+#include "train/dataset.h"
+#include "train/run_state.h"
+
+namespace gradus::train {
+
+struct StepReport {
+  double loss = 0;       // L, in nats a token
+  double lr = 0;         // that the update used, or would have
+  double grad_norm = 0;  // before clipping
+  bool applied = true;
+  std::string non_finite;  // of a skipped step: the first parameter whose gradient is not finite
+};
+
+/// Consumes the next batch.
+StepReport train_step(RunState& state, const TrainingData& data, const Settings& settings);
+
+}  // namespace gradus::train

@@ -1,0 +1,163 @@
+#include "train/trainer.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "train/machine.h"
+#include "train/run_directory.h"
+#include "train/units.h"
+
+namespace gradus::train {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+std::string loss_text(const char* what, const LossSum& loss) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4f", loss.mean());
+  return std::string(what) + " " + text + " over " + with_commas(loss.count) + " held-out tokens";
+}
+
+}  // namespace
+
+Trainer::Trainer(const Settings& settings, const TrainingData& training,
+                 const ValidationData& validation, RunState& state, ProgressDisplay& display,
+                 TrainerOptions options)
+    : settings_(settings),
+      training_(training),
+      validation_(validation),
+      state_(state),
+      display_(display),
+      options_(std::move(options)),
+      metrics_(options_.directory + "/" + kMetricsFile, state.step > 0 ? state.step : -1),
+      pace_(now()),
+      saved_step_(state.step > 0 ? state.step : -1) {}
+
+Outcome Trainer::run() {
+  while (state_.step < settings_.steps && !asked_to_stop()) step();
+  Outcome outcome;
+  outcome.finished = state_.step >= settings_.steps;
+  if (outcome.finished && !(evaluation_ && evaluation_->all)) evaluate(Extent::all);
+  if (outcome.finished && evaluation_) outcome.validation = evaluation_->all;
+  outcome.finished = outcome.validation.has_value();
+  if (saved_step_ != state_.step) save();
+  metrics_.flush();
+  outcome.checkpoint = checkpoint_path(options_.directory, saved_step_);
+  return outcome;
+}
+
+bool Trainer::asked_to_stop() const {
+  if (options_.stop_at > 0 && state_.step >= options_.stop_at) return true;
+  return options_.stop && options_.stop();
+}
+
+void Trainer::step() {
+  const double start = now();
+  const StepReport report = train_step(state_, training_, settings_);
+  const double end = now();
+  pace_.step(end - start, settings_.batch * settings_.length, end);
+  evaluation_.reset();
+  const bool last = state_.step >= settings_.steps;
+  if (last || is_due(state_.step, settings_.eval_every))
+    evaluate(last ? Extent::all : Extent::part);
+  record(report);
+  show(report);
+  if (!report.applied) report_skip(report);
+  if (!last && is_due(state_.step, settings_.save_every)) save_or_go_on();
+}
+
+void Trainer::evaluate(Extent extent) {
+  evaluation_ = train::evaluate(state_.model, validation_,
+                                {.batch = settings_.batch,
+                                 .accumulate = settings_.accumulate,
+                                 .tokens = settings_.eval_tokens},
+                                extent, options_.stop);
+  if (!evaluation_) return;
+  const LossSum& loss = evaluation_->all ? *evaluation_->all : evaluation_->part;
+  display_.message("step " + std::to_string(state_.step) + ": " +
+                   loss_text("validation loss", loss));
+}
+
+std::optional<Utilisation> Trainer::utilisation() const {
+  const auto peak = machine_peak(state_.model.device, state_.model.dtype);
+  if (!peak) return std::nullopt;
+  const double flops = flops_per_token(model_size(settings_), AttentionCount::causal);
+  return Utilisation{flops * pace_.tokens_per_second() / *peak, *peak};
+}
+
+void Trainer::record(const StepReport& r) {
+  std::vector<Metric> line = {{"loss", r.loss},
+                              {"lr", r.lr},
+                              {"grad_norm", r.grad_norm},
+                              {"tokens", state_.samples * settings_.length}};
+  if (!r.applied) line.push_back({"skipped", r.non_finite});
+  if (evaluation_) line.push_back({"validation_loss", evaluation_->part.mean()});
+  if (evaluation_ && evaluation_->all)
+    line.push_back({"validation_loss_all", evaluation_->all->mean()});
+  line.push_back({"tokens_per_second", pace_.tokens_per_second()});
+  if (const auto mfu = utilisation()) line.push_back({"mfu", mfu->fraction});
+  line.push_back({"memory", memory_in_use(state_.model.device)});
+  try {
+    metrics_.write(state_.step, line);
+    metrics_fail_ = false;
+  } catch (const Error& error) {
+    if (!metrics_fail_)
+      display_.message(std::string("metrics wait in memory until they can be written: ") +
+                       error.what());
+    metrics_fail_ = true;
+  }
+}
+
+void Trainer::show(const StepReport& r) {
+  display_.show({.step = state_.step,
+                 .total = settings_.steps,
+                 .loss = r.loss,
+                 .lr = r.lr,
+                 .grad_norm = r.grad_norm,
+                 .tokens_per_second = pace_.tokens_per_second(),
+                 .mfu = utilisation(),
+                 .memory = memory_in_use(state_.model.device),
+                 .seconds_left = pace_.seconds_left(settings_.steps - state_.step)},
+                now());
+}
+
+void Trainer::report_skip(const StepReport& r) {
+  const std::string what =
+      r.non_finite.empty() ? "the norm of all gradients" : "the gradient of " + r.non_finite;
+  check(settings_.non_finite == "skip", "step ", state_.step, ": ", what,
+        " is not finite; with --non-finite skip such a step changes nothing and training goes on");
+  display_.message("step " + std::to_string(state_.step) + " is skipped: " + what +
+                   " is not finite; parameters, moments and schedule are as before");
+}
+
+void Trainer::save() {
+  nlohmann::json more = {{"tokens", training_.tokens()}};
+  std::optional<double> score;
+  if (evaluation_) score = evaluation_->part.mean();
+  if (evaluation_ && evaluation_->all) more["validation_loss_all"] = evaluation_->all->mean();
+  try {
+    const std::string path = state_.save(options_.directory, settings_, more, score, options_.disk);
+    saved_step_ = state_.step;
+    prune_checkpoints(options_.directory, int(settings_.keep), options_.disk);
+    display_.message("step " + std::to_string(state_.step) + ": saved " + path);
+  } catch (const Error& error) {
+    fail("step ", state_.step,
+         saved_step_ == state_.step ? " is saved, but: " : " is not saved: ", error.what(),
+         saved_step_ < 0 ? "; there is no earlier checkpoint" : "; the newest is ",
+         saved_step_ < 0 ? "" : checkpoint_path(options_.directory, saved_step_));
+  }
+}
+
+void Trainer::save_or_go_on() {
+  try {
+    save();
+  } catch (const Error& error) {
+    display_.message(std::string(error.what()) + "; training goes on");
+  }
+}
+
+}  // namespace gradus::train

@@ -1,0 +1,62 @@
+#pragma once
+// The training loop: step, evaluate, record, show, save, until the last step or until asked to stop.
+//
+// A save that fails (a full disk) leaves the earlier checkpoints and the run as they were. Within the
+// run that is said and training goes on, since stopping would lose more; at its end it is an Error.
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "train/loss.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+#include "train/step.h"
+
+namespace gradus::train {
+
+struct TrainerOptions {
+  std::string directory{};       // of checkpoints and metrics; it exists
+  int64_t stop_at = 0;           // step after which to stop; 0: none
+  std::function<bool()> stop{};  // asked between two steps
+  Disk disk{};
+};
+
+struct Outcome {
+  bool finished = false;              // all steps are taken
+  std::optional<LossSum> validation;  // of a finished run, over all held-out tokens
+  std::string checkpoint;
+};
+
+class Trainer {
+ public:
+  /// A state that is past step 0 must have been loaded from a checkpoint in the directory.
+  Trainer(const Settings& settings, const TrainingData& training, const ValidationData& validation,
+          RunState& state, ProgressDisplay& display, TrainerOptions options);
+
+  Outcome run();
+
+ private:
+  bool asked_to_stop() const;
+  void step();
+  void evaluate(Extent extent);
+  void record(const StepReport& report);
+  void show(const StepReport& report);
+  void report_skip(const StepReport& report);
+  void save();
+  void save_or_go_on();
+  std::optional<Utilisation> utilisation() const;
+
+  const Settings& settings_;
+  const TrainingData& training_;
+  const ValidationData& validation_;
+  RunState& state_;
+  ProgressDisplay& display_;
+  TrainerOptions options_;
+  MetricsFile metrics_;
+  bool metrics_fail_ = false;
+  Pace pace_;
+  std::optional<Evaluation> evaluation_;  // of this step
+  int64_t saved_step_;                    // of the newest checkpoint; −1: none
+};
+
+}  // namespace gradus::train
