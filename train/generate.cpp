@@ -1,0 +1,66 @@
+#include "train/generate.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "ops/ops.h"
+
+namespace gradus::train {
+
+TokenText::TokenText(const Settings& settings)
+    : bytes_(!settings.text.empty()), vocabulary_(settings.vocabulary) {}
+
+std::vector<int32_t> TokenText::encode(const std::string& text) const {
+  if (bytes_) {
+    std::vector<int32_t> ids(text.size());
+    std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return uint8_t(c); });
+    return ids;
+  }
+  std::vector<int32_t> ids;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    int64_t id = -1;
+    std::istringstream number(word);
+    check(number >> id && number.eof() && id >= 0 && id < vocabulary_, "'", word,
+          "' is no token id from 0 to ", vocabulary_ - 1,
+          ": the model was trained on a token file, so its prompt is a list of ids");
+    ids.push_back(int32_t(id));
+  }
+  return ids;
+}
+
+std::string TokenText::decode(int32_t id) const {
+  if (!bytes_) return std::to_string(id) + " ";
+  const bool control = id < 32 || id == 127;
+  return {control && id != '\n' && id != '\t' ? '?' : char(id)};
+}
+
+TextGenerator::TextGenerator(LanguageModel& model, std::vector<int32_t> prompt,
+                             const Sampling& sampling, uint64_t seed)
+    : model_(model),
+      unread_(std::move(prompt)),
+      sampling_(sampling),
+      random_(Philox::at(seed, fnv1a("sample"))),
+      cache_(model.gpt.config, 1, model.gpt.config.max_length, model.dtype, model.device) {
+  check_sampling(sampling);
+  check(!unread_.empty(), "a prompt of at least one token is needed");
+}
+
+int32_t TextGenerator::next() {
+  const nn::Evaluating evaluating(model_.gpt);
+  context_.insert(context_.end(), unread_.begin(), unread_.end());
+  const int64_t capacity = cache_.capacity();
+  if (int64_t(context_.size()) > capacity) {
+    context_.erase(context_.begin(), context_.end() - std::max<int64_t>(capacity / 2, 1));
+    cache_.truncate(0);
+    unread_ = context_;
+  }
+  const Tensor logits = cast(model_.gpt.next_logits(model_.ids(unread_, 1), cache_), DType::f32);
+  const Tensor host = contiguous(to(logits, kCpu));
+  const std::vector<float> z(host.data<float>(), host.data<float>() + host.numel());
+  const int32_t token = sample_token(z, sampling_, random_.uniform<double>(drawn_++));
+  unread_ = {token};
+  return token;
+}
+
+}  // namespace gradus::train

@@ -1,0 +1,38 @@
+// gradus: train a language model, let it write, look at its checkpoints.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "train/commands.h"
+
+namespace {
+
+struct Command {
+  const char *name, *help;
+  int (*run)(int argc, const char* const* argv);
+};
+constexpr Command kCommands[] = {
+    {"train", "train a GPT on a text or on token files", gradus::train::train_command},
+    {"generate", "let a trained model write", gradus::train::generate_command},
+    {"info", "print what is in a checkpoint", gradus::train::info_command},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const Command& command : kCommands)
+    if (argc > 1 && argv[1] == std::string(command.name)) return command.run(argc - 1, argv + 1);
+
+  if (argc > 1 && argv[1][0] != '-') {
+    std::cerr << "gradus: there is no command '" << argv[1] << "'; there are";
+    for (const Command& command : kCommands) std::cerr << ' ' << command.name;
+    std::cerr << std::endl;
+    return 2;
+  }
+  CLI::App app(
+      "gradus: automatic differentiation and the training of small language models.\n"
+      "Each command has its own --help.",
+      "gradus");
+  app.require_subcommand(1);
+  for (const Command& command : kCommands) app.add_subcommand(command.name, command.help);
+  return gradus::train::run_command(app, argc, argv, [] {});
+}
