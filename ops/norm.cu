@@ -153,11 +153,13 @@ static const Gradcheck checks[] = {
     {"layer_norm",
      [](Sampler& s) {
        return layer_norm_of(s, {2, 1032});
-     }},
+     },
+     false, 64},  // sums of a thousand terms, in another order than the reference's
     {"layer_norm",
      [](Sampler& s) {
        return layer_norm_of(s, {70, 8});
-     }},
+     },
+     false, 64},
     {"layer_norm",
      [](Sampler& s) {
        return layer_norm_of(s, {0, 4});
