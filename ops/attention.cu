@@ -32,21 +32,31 @@ Tensor empty_heads(const Tensor& like, DType dtype) {
   return empty({B, T, H, d}, dtype, like.device()).alias({B, H, T, d}, {T * H * d, d, H * d, 1}, 0);
 }
 
-/// x with rows of d that are contiguous.
-Tensor with_rows(const Tensor& x) { return x.strides()[3] == 1 || x.size(3) == 1 ? x : contiguous(x); }
+/// x with rows of d that are contiguous and do not overlap.
+Tensor with_rows(const Tensor& x) {
+  bool contiguous_rows = x.strides()[3] == 1 || x.size(3) == 1;
+  bool apart = x.strides()[2] >= x.size(3) || x.size(2) <= 1;
+  return contiguous_rows && apart ? x : contiguous(x);
+}
 
 /// The mask as a view of shape (B, H, Tq, Tk).
 Tensor full_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
   return expand(mask, {q.size(0), q.size(1), q.size(2), k.size(2)});
 }
 
-/// 0 in the rows of k or v that the u8 mask hides from every query: NaN may stand there.
+/// k or v with 0 in the rows that the mask hides from every query: NaN may stand there.
 Tensor without_hidden(const Tensor& x, const Tensor& mask) {
-  if (!mask || mask.dtype() != DType::u8 || mask.size(3) != x.size(2)) return x;
-  Tensor seen = max(cast(mask, DType::f32), {1, 2}, true);  // (B, 1, 1, Tk)
-  Tensor rows = expand(transpose(greater(seen, full({}, 0, DType::f32, x.device())), 2, 3),
+  if (!mask || mask.numel() == 0 || x.numel() == 0) return x;
+  auto number = [&](double v, DType t) { return full({}, v, t, x.device()); };
+  Tensor shows = mask.dtype() == DType::u8 ? mask : not_equal(mask, number(-INFINITY, mask.dtype()));
+  Tensor seen = max(cast(shows, DType::f32), {1, 2}, true);  // (B, 1, 1, Tk)
+  Tensor rows = expand(transpose(greater(seen, number(0, DType::f32)), 2, 3),
                        {mask.size(0), 1, x.size(2), 1});
-  return where(rows, x, zeros({}, x.dtype(), x.device()));
+  return where(rows, x, number(0, x.dtype()));
+}
+/// k likewise. An additive mask does not shield it: NaN − ∞ is NaN.
+Tensor keys_without_hidden(const Tensor& k, const Tensor& mask) {
+  return mask && mask.dtype() == DType::u8 ? without_hidden(k, mask) : k;
 }
 
 struct Attention {
@@ -55,7 +65,7 @@ struct Attention {
   Philox stream{};
   Saved q{}, k{}, v{}, mask{};
   SavedOutput o{};
-  Tensor rows{};  // lse (B, H, Tq), or the probabilities (B, H, Tq, Tk) of the explicit path
+  Tensor rows{};  // (B, H, Tq): lse of flash, max and inverse (…, 2) on the CPU; (…, Tk): P, explicit
   bool flash = false;
 
   Tensor forward(const Tensor& Q, const Tensor& K, const Tensor& V) {
@@ -68,7 +78,7 @@ struct Attention {
     } else {
       y = Q.device().is_cuda() ? forward_cuda() : forward_cpu();
     }
-    o = y;
+    if (flash) o = y;
     return y;
   }
 
@@ -101,7 +111,7 @@ struct Attention {
   void with_problem(F f) {
     Tensor m = *mask ? full_mask(*mask, *q, *k) : Tensor();
     if (m && m.dtype() != DType::u8) m = cast(m, arithmetic(m.dtype()));
-    Tensor Q = operand(*q), K = operand(without_hidden(*k, *mask)), V = operand(without_hidden(*v, *mask));
+    Tensor Q = operand(*q), K = operand(keys_without_hidden(*k, *mask)), V = operand(without_hidden(*v, *mask));
     auto run = [&]<class A>() {
       attention_cpu::Problem<A> p{.batch = Q.size(0), .heads = Q.size(1), .group = Q.size(1) / K.size(1),
                                   .tq = Q.size(2), .tk = K.size(2), .d = Q.size(3),
@@ -122,9 +132,9 @@ struct Attention {
   Tensor forward_cpu() {
     DType type = arithmetic(q->dtype());
     Tensor y = empty_heads(*q, type);
-    rows = empty({q->size(0), q->size(1), q->size(2)}, type);
+    rows = empty({q->size(0), q->size(1), q->size(2), 2}, type);
     with_problem([&]<class A>(const attention_cpu::Problem<A>& p) {
-      attention_cpu::forward(p, view<A, A>(y), rows.data<A>());
+      attention_cpu::forward(p, view<A, A>(y), static_cast<attention_cpu::Scale<A>*>(rows.raw()));
     });
     return cast(y, q->dtype());
   }
@@ -132,10 +142,10 @@ struct Attention {
   Tensors backward_cpu(const Tensor& dy) {
     DType type = arithmetic(q->dtype());
     Tensor dq = empty_heads(*q, type), dk = empty_heads(*k, type), dv = empty_heads(*v, type);
-    Tensor out = operand(*o), d_o = operand(dy);
+    Tensor d_o = operand(dy);
     with_problem([&]<class A>(const attention_cpu::Problem<A>& p) {
-      attention_cpu::backward(p, {view<A, const A>(out), view<A, const A>(d_o), rows.data<A>(),
-                                  view<A, A>(dq), view<A, A>(dk), view<A, A>(dv)});
+      const auto* scale = static_cast<const attention_cpu::Scale<A>*>(rows.raw());
+      attention_cpu::backward(p, {view<A, const A>(d_o), scale, view<A, A>(dq), view<A, A>(dk), view<A, A>(dv)});
     });
     return {cast(dq, q->dtype()), cast(dk, q->dtype()), cast(dv, q->dtype())};
   }
@@ -172,15 +182,16 @@ struct Attention {
   Tensor forward_cuda() {
     int64_t groups = k->size(1);
     Tensor m = *mask ? full_mask(*mask, *q, *k) : Tensor();
-    Tensor K = without_hidden(*k, *mask).detach(), V = without_hidden(*v, *mask).detach();
+    Tensor K = keys_without_hidden(*k, *mask).detach(), V = without_hidden(*v, *mask).detach();
     Tensor y = empty_heads(*q, q->dtype()), dropped;
     rows = empty({q->size(0), q->size(1), q->size(2), k->size(2)}, q->dtype(), q->device());
+    Tensor scores = empty(rows.shape(), arithmetic(q->dtype()), q->device());
     if (threshold()) dropped = empty_like(rows);
-    gemm_into(grouped(rows, groups), grouped(q->detach(), groups), t(grouped(K, groups)), 0);
+    gemm_into(grouped(scores, groups), grouped(q->detach(), groups), t(grouped(K, groups)), 0);
     attention_cuda::Rows p = row_problem(m);
     launch(rows, [&]<class T>() {
-      attention_cuda::softmax_rows<<<unsigned(p.rows), 128, 0, cuda::stream(rows.device())>>>(
-          p, rows.data<T>(), dropped ? dropped.data<T>() : nullptr);
+      attention_cuda::softmax_rows<T><<<unsigned(p.rows), 128, 0, cuda::stream(rows.device())>>>(
+          p, scores.data<Compute<T>>(), rows.data<T>(), dropped ? dropped.data<T>() : nullptr);
     });
     gemm_into(grouped(y, groups), grouped(dropped ? dropped : rows, groups), grouped(V, groups), 0);
     return y;
@@ -188,9 +199,11 @@ struct Attention {
 
   Tensors backward_cuda(const Tensor& dy) {
     int64_t groups = k->size(1);
-    Tensor K = without_hidden(*k, *mask).detach(), V = without_hidden(*v, *mask).detach();
+    Tensor K = keys_without_hidden(*k, *mask).detach(), V = without_hidden(*v, *mask).detach();
     Tensor Q = grouped(q->detach(), groups), dO = grouped(dy.detach(), groups);
-    Tensor P = grouped(rows, groups), dropped = P, dS = empty_like(rows);
+    Tensor P = grouped(rows, groups), dropped = P;
+    Tensor dP = empty(rows.shape(), arithmetic(q->dtype()), q->device());
+    Tensor dS = dP.dtype() == rows.dtype() ? dP : empty_like(rows);
     attention_cuda::Rows p = row_problem({});
     unsigned blocks = unsigned(p.rows);
     cudaStream_t stream_ = cuda::stream(rows.device());
@@ -201,9 +214,10 @@ struct Attention {
       });
       dropped = grouped(kept, groups);
     }
-    gemm_into(grouped(dS, groups), dO, t(grouped(V, groups)), 0);
+    gemm_into(grouped(dP, groups), dO, t(grouped(V, groups)), 0);
     launch(rows, [&]<class T>() {
-      attention_cuda::softmax_rows_backward<<<blocks, 128, 0, stream_>>>(p, rows.data<T>(), dS.data<T>());
+      attention_cuda::softmax_rows_backward<T><<<blocks, 128, 0, stream_>>>(
+          p, rows.data<T>(), dP.data<Compute<T>>(), dS.data<T>());
     });
     Tensor dq = empty_heads(*q, q->dtype());
     gemm_into(grouped(dq, groups), grouped(dS, groups), grouped(K, groups), 0);

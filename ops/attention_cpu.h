@@ -83,23 +83,36 @@ void scores_of(const Problem<A>& p, const Block& n, A* scores) {
   }
 }
 
-/// One row: s ← e^{s − m} / l. Returns lse = m + log l, −∞ where nothing is seen (then the row is 0).
+/// What a row of scores becomes P by: P = e^{s − max} · inverse. A log-sum-exp would be one number
+/// less, but of large scores it keeps few digits behind the point.
 template <class A>
-A softmax_row(A* s, int64_t n) {
-  A m = -INFINITY, l = 0;
+struct Scale {
+  A max, inverse;
+};
+
+/// One row: s ← e^{s − max} / Σ e^{s − max}; 0 where nothing is seen.
+template <class A>
+Scale<A> softmax_row(A* s, int64_t n) {
+  A m = -std::numeric_limits<A>::infinity(), l = 0;
 #pragma omp simd reduction(max : m)
   for (int64_t j = 0; j < n; ++j) m = s[j] > m ? s[j] : m;
-  bool none = m == -std::numeric_limits<A>::infinity();
-  A shift = none ? A(0) : m;
+  if (m == -std::numeric_limits<A>::infinity()) m = 0;
 #pragma omp simd reduction(+ : l)
   for (int64_t j = 0; j < n; ++j) {
-    s[j] = math::exp(s[j] - shift);
+    s[j] = math::exp(s[j] - m);
     l += s[j];
   }
-  A inverse = l == 0 ? A(0) : 1 / l;
+  const Scale<A> scale{m, l == 0 ? A(0) : 1 / l};
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) s[j] *= inverse;
-  return l == 0 ? -std::numeric_limits<A>::infinity() : shift + math::log(l);
+  for (int64_t j = 0; j < n; ++j) s[j] *= scale.inverse;
+  return scale;
+}
+
+/// The same again, when the scale is known.
+template <class A>
+void softmax_row(A* s, int64_t n, Scale<A> scale) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) s[j] = math::exp(s[j] - scale.max) * scale.inverse;
 }
 
 /// x ← x ⊙ m / (1 − p), the dropout of a block (or of its gradient).
@@ -124,9 +137,9 @@ void for_each_block(const Problem<A>& p, int64_t b, int64_t h, F f) {
   }
 }
 
-/// o = P̃ V and lse (B, H, Tq).
+/// o = P̃ V, and the scale of each row (B, H, Tq).
 template <class A>
-void forward(const Problem<A>& p, Rows<A> o, A* lse) {
+void forward(const Problem<A>& p, Rows<A> o, Scale<A>* scale) {
   parallel_for(p.batch * p.heads, 1, [&](int64_t begin, int64_t end) {
     std::vector<A> scores(size_t(kQueries * p.tk));
     std::vector<uint32_t> words;
@@ -134,7 +147,7 @@ void forward(const Problem<A>& p, Rows<A> o, A* lse) {
       for_each_block(p, task / p.heads, task % p.heads, [&](const Block& n) {
         scores_of(p, n, scores.data());
         for (int64_t r = 0; r < n.rows; ++r)
-          lse[task * p.tq + n.first + r] = softmax_row(scores.data() + r * p.tk, n.columns);
+          scale[task * p.tq + n.first + r] = softmax_row(scores.data() + r * p.tk, n.columns);
         drop(p, n, scores.data(), words);
         gemm_cpu(product<A>(false, false, n.rows, p.d, n.columns, p.tk, p.v.row, o.row, 0),
                  scores.data(), p.v.at(n.b, n.h / p.group, 0), o.at(n.b, n.h, n.first));
@@ -144,23 +157,22 @@ void forward(const Problem<A>& p, Rows<A> o, A* lse) {
 
 template <class A>
 struct Gradients {
-  Rows<const A> o, d_o;
-  const A* lse;
+  Rows<const A> d_o;
+  const Scale<A>* scale;
   Rows<A> dq, dk, dv;
 };
 
-/// dS = P ⊙ (m dP/(1 − p) − δ) · scale, with dP = dO Vᵀ in `dp` (already dropped); into dp.
+/// dS = P ⊙ (dP − δ) · scale with dP = (dO Vᵀ) ⊙ m/(1 − p) in `dp`, into dp. δ is summed from P and dP,
+/// not from o and dO: of one key that has all the weight, dS is then exactly 0. A key that is not seen
+/// has P = 0 and passes nothing on, whatever stands in dP.
 template <class A>
-void score_gradients(const Problem<A>& p, const Gradients<A>& g, const Block& n, const A* probability,
-                     A* dp) {
+void score_gradients(const Problem<A>& p, const Block& n, const A* probability, A* dp) {
   for (int64_t r = 0; r < n.rows; ++r) {
-    const A *o = g.o.at(n.b, n.h, n.first + r), *d_o = g.d_o.at(n.b, n.h, n.first + r);
-    A delta = 0;
-#pragma omp simd reduction(+ : delta)
-    for (int64_t c = 0; c < p.d; ++c) delta += o[c] * d_o[c];
     const A* P = probability + r * p.tk;
-    A* row = dp + r * p.tk;
-    // A key that is not seen has P = 0 and passes nothing on, whatever stands in dP.
+    A *row = dp + r * p.tk, delta = 0;
+#pragma omp simd reduction(+ : delta)
+    for (int64_t j = 0; j < n.columns; ++j) delta += P[j] == 0 ? A(0) : P[j] * row[j];
+#pragma omp simd
     for (int64_t j = 0; j < n.columns; ++j)
       row[j] = P[j] == 0 ? A(0) : P[j] * (row[j] - delta) * p.scale;
   }
@@ -182,13 +194,9 @@ void backward(const Problem<A>& p, const Gradients<A>& g) {
       auto block = [&](const Block& n) {
         const A *q = p.q.at(b, n.h, n.first), *d_o = g.d_o.at(b, n.h, n.first);
         scores_of(p, n, probability.data());
-        for (int64_t r = 0; r < n.rows; ++r) {
-          A lse = g.lse[(b * p.heads + n.h) * p.tq + n.first + r];
-          A shift = lse == -std::numeric_limits<A>::infinity() ? A(0) : lse;
-          A* s = probability.data() + r * p.tk;
-#pragma omp simd
-          for (int64_t j = 0; j < n.columns; ++j) s[j] = math::exp(s[j] - shift);
-        }
+        for (int64_t r = 0; r < n.rows; ++r)
+          softmax_row(probability.data() + r * p.tk, n.columns,
+                      g.scale[(b * p.heads + n.h) * p.tq + n.first + r]);
         const A* used = probability.data();
         if (p.threshold) {
           dropped = probability;
@@ -199,7 +207,7 @@ void backward(const Problem<A>& p, const Gradients<A>& g) {
         gemm_cpu(product<A>(false, true, n.rows, n.columns, p.d, g.d_o.row, p.v.row, p.tk, 0), d_o,
                  p.v.at(b, kv, 0), dp.data());
         drop(p, n, dp.data(), words);
-        score_gradients(p, g, n, probability.data(), dp.data());
+        score_gradients(p, n, probability.data(), dp.data());
         gemm_cpu(product<A>(false, false, n.rows, p.d, n.columns, p.tk, p.k.row, g.dq.row, 0), dp.data(),
                  p.k.at(b, kv, 0), g.dq.at(b, n.h, n.first));
         gemm_cpu(product<A>(true, false, n.columns, p.d, n.rows, p.tk, p.q.row, g.dk.row, 1), dp.data(), q, dk);

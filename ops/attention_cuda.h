@@ -51,13 +51,15 @@ struct Plus {
 
 /// s: scores Q Kᵀ → P = softmax(scale · s + mask); dropped: P̃, if not null. One block a row.
 template <class T>
-__global__ void softmax_rows(const __grid_constant__ Rows p, T* s, T* dropped) {
+__global__ void softmax_rows(const __grid_constant__ Rows p, const Compute<T>* s, T* probability,
+                             T* dropped) {
   using A = Compute<T>;
   const A low = -A(INFINITY);
   int64_t row = blockIdx.x, columns = p.columns(row), mask = p.mask_row(row);
-  T* x = s + row * p.tk;
+  const A* x = s + row * p.tk;
+  T* P = probability + row * p.tk;
   auto score = [&](int64_t j) {
-    A v = A(x[j]) * A(p.scale);
+    A v = x[j] * A(p.scale);
     if (p.visible && !p.visible[mask + j * p.strides[3]]) v = low;
     if (p.added) v += A(static_cast<const T*>(p.added)[mask + j * p.strides[3]]);
     return v;
@@ -71,30 +73,31 @@ __global__ void softmax_rows(const __grid_constant__ Rows p, T* s, T* dropped) {
   A inverse = l == 0 ? A(0) : 1 / l;
   for (int64_t j = threadIdx.x; j < p.tk; j += blockDim.x) {
     A y = j < columns ? exp(score(j) - m) * inverse : A(0);
-    x[j] = T(y);
+    P[j] = T(y);
     if (dropped)
       dropped[row * p.tk + j] =
           T(p.stream.keep(uint64_t(row * p.tk + j), p.threshold) ? y * A(p.keep_scale) : A(0));
   }
 }
 
-/// dp: dO Vᵀ → dS = P ⊙ (m dP/(1 − p) − δ) · scale, δ = Σ P ⊙ m dP/(1 − p).
+/// dp: dO Vᵀ → dS = P ⊙ (m dP/(1 − p) − δ) · scale, δ = Σ P ⊙ m dP/(1 − p). ds may be dp.
 template <class T>
-__global__ void softmax_rows_backward(const __grid_constant__ Rows p, const T* probability, T* dp) {
+__global__ void softmax_rows_backward(const __grid_constant__ Rows p, const T* probability,
+                                      const Compute<T>* dp, T* ds) {
   using A = Compute<T>;
   int64_t row = blockIdx.x;
   const T* P = probability + row * p.tk;
-  T* x = dp + row * p.tk;
+  const A* x = dp + row * p.tk;
   auto gradient = [&](int64_t j) {
-    if (!p.threshold) return A(x[j]);
-    return p.stream.keep(uint64_t(row * p.tk + j), p.threshold) ? A(x[j]) * A(p.keep_scale) : A(0);
+    if (!p.threshold) return x[j];
+    return p.stream.keep(uint64_t(row * p.tk + j), p.threshold) ? x[j] * A(p.keep_scale) : A(0);
   };
   A delta = 0;
   for (int64_t j = threadIdx.x; j < p.tk; j += blockDim.x)
     if (A(P[j]) != 0) delta += A(P[j]) * gradient(j);
   delta = block_fold(delta, A(0), Plus{});
   for (int64_t j = threadIdx.x; j < p.tk; j += blockDim.x)
-    x[j] = T(A(P[j]) == 0 ? A(0) : A(P[j]) * (gradient(j) - delta) * A(p.scale));
+    ds[row * p.tk + j] = T(A(P[j]) == 0 ? A(0) : A(P[j]) * (gradient(j) - delta) * A(p.scale));
 }
 
 /// y = m x / (1 − p) over the elements of the scores.

@@ -1,8 +1,8 @@
 #pragma once
 // Rows in CUDA kernels: softmax, norms and cross-entropy reduce each row of C neighbouring elements.
 //
-//   C small   one warp a row           C large, or streamed   one block a row
-//   block     ▭▭▭▭ 32 threads: row 0   block                  ▭▭▭▭▭▭▭▭▭▭▭▭ threadIdx.x: row 0
+//   C small   one warp a row           C large   one block a row
+//   block     ▭▭▭▭ 32 threads: row 0   block     ▭▭▭▭▭▭▭▭▭▭▭▭▭▭▭▭ threadIdx.x: row 0
 //             ▭▭▭▭            row 1
 //             threadIdx.y: which row
 //
@@ -209,7 +209,7 @@ RowLaunch row_launch(int64_t rows, int64_t n, int most, int64_t most_blocks,
   for (const void* p : pointers) held = held && aligned_to(16, p);
   int width = 32;
   while (held ? int64_t(width) * kPacks * V < n : width < 256 && int64_t(width) * V < n) width *= 2;
-  int rows_a_block = held && width == 32 ? 4 : 1;
+  int rows_a_block = width == 32 ? 4 : 1;
   int64_t blocks = std::min((rows + rows_a_block - 1) / rows_a_block, most_blocks);
   return {held, dim3(unsigned(width), unsigned(rows_a_block)), unsigned(blocks)};
 }
