@@ -63,6 +63,8 @@ ThreadDevice make_thread_device() {
   check(cudaHostAlloc(&t.error, sizeof(DeviceError), cudaHostAllocMapped | cudaHostAllocPortable),
         "allocating the error record");
   memset(t.error, 0, sizeof(DeviceError));
+  check(cudaMalloc(&t.error->claimed, sizeof(int)), "allocating the error record");
+  check(cudaMemsetAsync(t.error->claimed, 0, sizeof(int), t.stream), "clearing the error record");
   check(cudaHostGetDevicePointer(&t.error_on_device, t.error, 0), "mapping the error record");
   return t;
 }
@@ -133,7 +135,8 @@ void synchronize(Device device) {
   check(cudaStreamSynchronize(t.stream), "waiting for the device");
   if (!t.error->set) return;
   cuda::DeviceError error = *t.error;
-  memset(t.error, 0, sizeof(*t.error));
+  t.error->set = 0;
+  check(cudaMemsetAsync(t.error->claimed, 0, sizeof(int), t.stream), "clearing the error record");
   fail_index(error.op, error.position, error.value, error.limit);
 }
 

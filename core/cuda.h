@@ -44,7 +44,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 
 namespace cuda {
 
-void* stream_of(Device device);  // this thread's cudaStream_t on `device`
+void* stream_of(Device device);               // this thread's cudaStream_t on `device`
 void* allocate(Device device, size_t bytes);  // null when memory ran out
 void free(Device device, void* p);
 int64_t free_memory(Device device);
@@ -65,11 +65,13 @@ inline void check_launch(Message kernel) { check(cudaGetLastError(), kernel); }
 // next synchronize() throws it. The record is host memory that the device can write to, so looking
 // at it costs nothing, and the device stays usable.
 struct DeviceError {
-  int set;            // 0: none
+  int set;  // 0: none
+  int*
+      claimed;  // in device memory: 1 once a thread reports. (Host memory knows no atomics of a GPU.)
   char op[32];
-  int64_t position;   // of the first bad index found
+  int64_t position;  // of the first bad index found
   int64_t value;
-  int64_t limit;      // valid values are 0 … limit − 1
+  int64_t limit;  // valid values are 0 … limit − 1
 };
 /// The record of this thread's stream on `device`, as a pointer that kernels may use.
 DeviceError* error_record(Device device);
@@ -78,7 +80,7 @@ DeviceError* error_record(Device device);
 /// Records that `value` at `position` is outside [0, limit).
 __device__ inline void report_index(DeviceError* record, const char* op, int64_t position,
                                     int64_t value, int64_t limit) {
-  if (atomicCAS_system(&record->set, 0, 1) != 0) return;
+  if (atomicCAS(record->claimed, 0, 1) != 0) return;
   for (int i = 0; i < 31; ++i) {
     record->op[i] = op[i];
     if (!op[i]) break;
@@ -87,6 +89,7 @@ __device__ inline void report_index(DeviceError* record, const char* op, int64_t
   record->value = value;
   record->limit = limit;
   __threadfence_system();
+  record->set = 1;
 }
 #endif
 
