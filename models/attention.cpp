@@ -33,9 +33,8 @@ Tensor Attention::operator()(const Tensor& x, Generator* generator, KvCache* cac
   if (cache) std::tie(k, v) = cache->append(layer_, k, v);
   check(!drop.drops() || generator, "attention with dropout ", drop.p,
         " in training needs a generator: pass one, or call eval() of the module");
-  Tensor y = attention(q, k, v, {.causal = true,
-                                 .dropout = drop.drops() ? drop.p : 0,
-                                 .generator = generator});
+  Tensor y = attention(
+      q, k, v, {.causal = true, .dropout = drop.drops() ? drop.p : 0, .generator = generator});
   return out(reshape(permute(y, {0, 2, 1, 3}), {B, T, groups_ * per_group_ * head_size_}));
 }
 

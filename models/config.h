@@ -19,19 +19,19 @@ enum class Activation { gelu_tanh, swiglu };
 
 struct GptConfig {
   int64_t layers = 12, width = 768, heads = 12;
-  int64_t kv_heads = 0;       // heads that have keys and values of their own; 0: all
-  int64_t ffn = 0;            // inner width of the MLP; 0: four times the width
+  int64_t kv_heads = 0;  // heads that have keys and values of their own; 0: all
+  int64_t ffn = 0;       // inner width of the MLP; 0: four times the width
   int64_t vocab = 50257;
   int64_t max_length = 1024;  // tokens
   double dropout = 0;
   NormKind norm = NormKind::layer;
   PositionKind position = PositionKind::learned;
   Activation activation = Activation::gelu_tanh;
-  bool tied = true;           // the token table is the output matrix, too
-  bool bias = true;           // in linear layers and layer norms
-  double epsilon = 1e-5;      // in norms
+  bool tied = true;       // the token table is the output matrix, too
+  bool bias = true;       // in linear layers and layer norms
+  double epsilon = 1e-5;  // in norms
   double rope_base = 10000;
-  double deviation = 0.02;    // of the initial weights
+  double deviation = 0.02;  // of the initial weights
 
   int64_t head_size() const { return width / heads; }
   int64_t key_value_heads() const { return kv_heads ? kv_heads : heads; }

@@ -36,8 +36,10 @@ Tensor Gpt::operator()(const Tensor& ids, Generator* generator) const {
 
 Tensor Gpt::loss(const Tensor& ids, const Tensor& targets, Generator* generator,
                  CrossEntropyOptions options) const {
-  check(targets && targets.shape() == ids.shape(), "loss: ids ", ids.describe(), " need targets of the "
-        "same shape, got ", targets.describe());
+  check(targets && targets.shape() == ids.shape(), "loss: ids ", ids.describe(),
+        " need targets of the "
+        "same shape, got ",
+        targets.describe());
   return cross_entropy((*this)(ids, generator), targets, options);
 }
 
@@ -69,7 +71,8 @@ Tensor Gpt::hidden(const Tensor& ids, Generator* generator, KvCache* cache) cons
   return norm(x);
 }
 
-Tensor Gpt::run_block(const Block& block, const Tensor& x, Generator* generator, KvCache* cache) const {
+Tensor Gpt::run_block(const Block& block, const Tensor& x, Generator* generator,
+                      KvCache* cache) const {
   if (!recompute_blocks || !grad_enabled()) return block(x, generator, cache);
   auto segment = [&block, cache, own = generator ? *generator : Generator(),
                   draws = generator != nullptr](const Tensors& in) {

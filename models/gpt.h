@@ -19,7 +19,7 @@ struct Gpt final : nn::Module {
   nn::Dropout drop;
   std::vector<Block> blocks;
   Norm norm;
-  nn::Parameter head;            // (V, C); absent when tied to the token table
+  nn::Parameter head;             // (V, C); absent when tied to the token table
   bool recompute_blocks = false;  // keep only the inputs of blocks for backward, and run them twice
 
   explicit Gpt(const GptConfig& config);
@@ -38,7 +38,8 @@ struct Gpt final : nn::Module {
   Tensor logits(const Tensor& hidden) const;
 
   void fields(nn::Fields& f) override {
-    f("tokens", tokens)("positions", positions)("drop", drop)("blocks", blocks)("norm", norm)("head", head);
+    f("tokens", tokens)("positions", positions)("drop", drop)("blocks", blocks)("norm", norm)(
+        "head", head);
   }
 
  private:

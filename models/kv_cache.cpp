@@ -15,8 +15,8 @@ KvCache::KvCache(const GptConfig& c, int64_t batch, int64_t capacity, DType dtyp
 std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& k, const Tensor& v) {
   NoGrad guard;
   int64_t end = length_ + k.size(2);
-  check(end <= capacity(), "a cache of ", capacity(), " tokens that holds ", length_, " has no room for ",
-        k.size(2), " more");
+  check(end <= capacity(), "a cache of ", capacity(), " tokens that holds ", length_,
+        " has no room for ", k.size(2), " more");
   const Tensor &keys = keys_[size_t(layer)], &values = values_[size_t(layer)];
   copy_(slice(keys, 2, length_, end), k);
   copy_(slice(values, 2, length_, end), v);
@@ -24,7 +24,8 @@ std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& k, const 
 }
 
 void KvCache::truncate(int64_t length) {
-  check(length >= 0 && length <= length_, "a cache of ", length_, " tokens cannot be cut to ", length);
+  check(length >= 0 && length <= length_, "a cache of ", length_, " tokens cannot be cut to ",
+        length);
   length_ = length;
 }
 

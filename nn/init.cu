@@ -16,18 +16,27 @@ struct Draw {
 
   GRADUS_HD double operator()(int64_t i) const {
     switch (init.kind) {
-      case Initializer::Kind::constant: return init.a;
-      case Initializer::Kind::uniform: return scale(stream.uniform<double>(uint64_t(i)));
-      case Initializer::Kind::normal: break;
+      case Initializer::Kind::constant:
+        return init.a;
+      case Initializer::Kind::uniform:
+        return scale(stream.uniform<double>(uint64_t(i)));
+      case Initializer::Kind::normal:
+        break;
     }
     return scale(stream.normal(uint64_t(i)));
   }
   /// Elements first … first + n − 1, vectorised.
   void fill(int64_t first, double* out, int64_t n) const {
     switch (init.kind) {
-      case Initializer::Kind::constant: std::fill_n(out, n, init.a); return;
-      case Initializer::Kind::uniform: fill_uniform(stream, uint64_t(first), out, n); break;
-      case Initializer::Kind::normal: fill_normal(stream, uint64_t(first), out, n); break;
+      case Initializer::Kind::constant:
+        std::fill_n(out, n, init.a);
+        return;
+      case Initializer::Kind::uniform:
+        fill_uniform(stream, uint64_t(first), out, n);
+        break;
+      case Initializer::Kind::normal:
+        fill_normal(stream, uint64_t(first), out, n);
+        break;
     }
     for (int64_t k = 0; k < n; ++k) out[k] = scale(out[k]);
   }

@@ -14,7 +14,8 @@ inline Initializer zeros() { return constant(0); }
 inline Initializer ones() { return constant(1); }
 Initializer uniform(double low, double high);
 Initializer normal(double deviation, double mean = 0);
-Initializer xavier_uniform(int64_t in, int64_t out, double gain = 1);  // variance gain² 2/(in + out)
+Initializer xavier_uniform(int64_t in, int64_t out,
+                           double gain = 1);  // variance gain² 2/(in + out)
 Initializer xavier_normal(int64_t in, int64_t out, double gain = 1);
 Initializer kaiming_uniform(int64_t in, double gain = 1.4142135623730951);  // variance gain²/in
 Initializer kaiming_normal(int64_t in, double gain = 1.4142135623730951);

@@ -6,7 +6,8 @@ Tensor LossSum::mean() const {
   return div(sum, maximum(count, ones({}, count.dtype(), count.device())));
 }
 
-LossSum cross_entropy_sum(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options) {
+LossSum cross_entropy_sum(const Tensor& logits, const Tensor& targets,
+                          CrossEntropyOptions options) {
   options.reduction = Reduction::sum;
   Tensor sum = cross_entropy(logits, targets, options);
   return {sum, count_targets(targets, options.ignore_index, sum.dtype())};

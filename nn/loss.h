@@ -15,7 +15,8 @@ struct LossSum {
 };
 
 /// Cross-entropy of logits (…, C) and targets (…), over the targets that are not ignored.
-LossSum cross_entropy_sum(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options = {});
+LossSum cross_entropy_sum(const Tensor& logits, const Tensor& targets,
+                          CrossEntropyOptions options = {});
 
 /// Σ mᵢ lᵢ and Σ mᵢ, for losses and a mask (floating, or u8) of one shape. A loss where m = 0 may be
 /// anything, NaN included.

@@ -35,13 +35,18 @@ void FlatBuffer::lay_out() {
   for (size_t g = 0; g < groups_.size(); ++g) {
     Range range{size_, size_};
     for (const nn::Parameter& p : groups_[g].parameters) {
-      check(p && p.requires_grad() && p.is_leaf(), "an optimizer needs leaves that require a gradient, "
-            "got ", p.describe());
-      check(seen.insert(p.impl()).second, "in two parameter groups, or twice in one: ", p.describe());
+      check(p && p.requires_grad() && p.is_leaf(),
+            "an optimizer needs leaves that require a gradient, "
+            "got ",
+            p.describe());
+      check(seen.insert(p.impl()).second,
+            "in two parameter groups, or twice in one: ", p.describe());
       slots_.push_back({p, range.end, int(g), int(slots_.size())});
       const nn::Parameter& first = slots_[0].parameter;
-      check(p.dtype() == first.dtype() && p.device() == first.device(), "parameters of one optimizer "
-            "have one type and one device, got ", first.describe(), " and ", p.describe());
+      check(p.dtype() == first.dtype() && p.device() == first.device(),
+            "parameters of one optimizer "
+            "have one type and one device, got ",
+            first.describe(), " and ", p.describe());
       range.end += aligned(p.numel());
       padding_ += aligned(p.numel()) - p.numel();
     }
@@ -79,8 +84,10 @@ void FlatBuffer::zero_grad() {
 void FlatBuffer::finish_gradients() {
   for (const Slot& slot : slots_) {
     const Tensor& p = slot.parameter;
-    check(p.impl()->storage == parameters_.impl()->storage, "parameter ", slot.name(), " was moved "
-          "(to(), cast(), another optimizer) since this optimizer was made; make the optimizer last");
+    check(
+        p.impl()->storage == parameters_.impl()->storage, "parameter ", slot.name(),
+        " was moved "
+        "(to(), cast(), another optimizer) since this optimizer was made; make the optimizer last");
     if (!p.grad()) fill_(view(gradients_, slot), 0);
   }
 }

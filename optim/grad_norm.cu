@@ -79,7 +79,8 @@ PowerSum& PowerSum::operator+=(const PowerSum& other) {
     sum = Largest<double>{}.combine(sum, other.sum);
   } else if (other.sum != 0) {
     int common = sum == 0 ? other.exponent : std::max(exponent, other.exponent);
-    sum = sum * std::exp2(p * (exponent - common)) + other.sum * std::exp2(p * (other.exponent - common));
+    sum = sum * std::exp2(p * (exponent - common)) +
+          other.sum * std::exp2(p * (other.exponent - common));
     exponent = common;
   }
   return *this;

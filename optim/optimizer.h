@@ -11,7 +11,8 @@
 namespace gradus::optim {
 
 struct StepOptions {
-  double max_norm = std::numeric_limits<double>::infinity();  // longer gradients are shortened to it
+  double max_norm =
+      std::numeric_limits<double>::infinity();  // longer gradients are shortened to it
 };
 
 struct StepResult {

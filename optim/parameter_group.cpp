@@ -20,7 +20,8 @@ std::vector<ParameterGroup> by_rank(const std::vector<nn::Parameter>& parameters
 
 std::vector<ParameterGroup> default_groups(nn::Module& module) {
   for (const auto& [name, p] : module.named_parameters())
-    check(!p.name().empty(), "the parameter ", name, " has no values yet: call nn::initialize(module, "
+    check(!p.name().empty(), "the parameter ", name,
+          " has no values yet: call nn::initialize(module, "
           "seed), or load a checkpoint, before making an optimizer");
   return by_rank(module.parameters());
 }
@@ -35,7 +36,8 @@ std::ostream& operator<<(std::ostream& out, const std::vector<ParameterGroup>& g
   for (const ParameterGroup& g : groups) {
     int64_t elements = 0;
     for (const nn::Parameter& p : g.parameters) elements += p.numel();
-    out << g.name << ": learning rate × " << g.lr_scale << ", weight decay × " << g.weight_decay_scale;
+    out << g.name << ": learning rate × " << g.lr_scale << ", weight decay × "
+        << g.weight_decay_scale;
     if (g.max_lr) out << ", learning rate at most " << *g.max_lr;
     if (g.min_lr) out << ", at least " << *g.min_lr;
     out << "; " << g.parameters.size() << " parameters, " << elements << " elements\n";

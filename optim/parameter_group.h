@@ -16,7 +16,8 @@ struct ParameterGroup {
   std::vector<nn::Parameter> parameters{};
   double lr_scale = 1;            // times the learning rate of the step
   double weight_decay_scale = 1;  // times the optimizer's weight decay
-  std::optional<double> max_lr{}, min_lr{};  // the range of this group's schedule, where it has its own
+  std::optional<double> max_lr{},
+      min_lr{};  // the range of this group's schedule, where it has its own
 };
 
 /// Two groups: "decayed", the parameters of two or more dimensions, and "not decayed", the others.

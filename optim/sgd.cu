@@ -36,11 +36,13 @@ struct MomentumRule {
 
 Sgd::Sgd(std::vector<ParameterGroup> groups, SgdOptions o)
     : Optimizer(std::move(groups)), options(o) {
-  check(o.momentum >= 0 && o.momentum < 1 && o.dampening >= 0 && o.dampening <= 1 && o.weight_decay >= 0,
-        "Sgd: 0 ≤ μ < 1, 0 ≤ dampening ≤ 1 and a weight decay ≥ 0 are needed, got ", o.momentum, ", ",
-        o.dampening, " and ", o.weight_decay);
+  check(o.momentum >= 0 && o.momentum < 1 && o.dampening >= 0 && o.dampening <= 1 &&
+            o.weight_decay >= 0,
+        "Sgd: 0 ≤ μ < 1, 0 ≤ dampening ≤ 1 and a weight decay ≥ 0 are needed, got ", o.momentum,
+        ", ", o.dampening, " and ", o.weight_decay);
   check(!o.nesterov || (o.momentum > 0 && o.dampening == 0),
-        "Sgd: Nesterov momentum needs μ > 0 and no dampening, got ", o.momentum, " and ", o.dampening);
+        "Sgd: Nesterov momentum needs μ > 0 and no dampening, got ", o.momentum, " and ",
+        o.dampening);
   if (o.momentum > 0) v_ = flat().make_state();
 }
 

@@ -19,9 +19,19 @@ GptConfig gpt2_style(double dropout = 0) {
   return {.layers = 2, .width = 12, .heads = 3, .vocab = 11, .max_length = 8, .dropout = dropout};
 }
 GptConfig llama_style(double dropout = 0) {
-  return {.layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 10, .vocab = 11, .max_length = 8,
-          .dropout = dropout, .norm = NormKind::rms, .position = PositionKind::rope,
-          .activation = Activation::swiglu, .tied = false, .bias = false};
+  return {.layers = 2,
+          .width = 16,
+          .heads = 4,
+          .kv_heads = 2,
+          .ffn = 10,
+          .vocab = 11,
+          .max_length = 8,
+          .dropout = dropout,
+          .norm = NormKind::rms,
+          .position = PositionKind::rope,
+          .activation = Activation::swiglu,
+          .tied = false,
+          .bias = false};
 }
 std::vector<GptConfig> both_styles(double dropout = 0) {
   return {gpt2_style(dropout), llama_style(dropout)};
@@ -84,9 +94,11 @@ TEST(Gpt, LossAtTheStartIsThatOfGuessing) {
     nn::initialize(gpt, 3);
     gpt.eval();
     Generator g(1);
-    Tensor ids = cast(uniform({4, 64}, g, 0, 256), DType::i32), targets = cast(uniform({4, 64}, g, 0, 256), DType::i32);
+    Tensor ids = cast(uniform({4, 64}, g, 0, 256), DType::i32),
+           targets = cast(uniform({4, 64}, g, 0, 256), DType::i32);
     double expected = std::log(256) + 128 * 0.02 * 0.02 / 2;
-    EXPECT_NEAR(gpt.loss(ids, targets).item(), expected, 0.05) << name;  // 256 targets: 0.226/√256 = 0.014
+    EXPECT_NEAR(gpt.loss(ids, targets).item(), expected, 0.05)
+        << name;  // 256 targets: 0.226/√256 = 0.014
   }
 }
 
@@ -132,11 +144,14 @@ TEST(Gpt, RowsOfTheFusedMatrixAreGroupedByKeyValueHead) {
   Tensor x = normal({2, 5, 16}, g, 0, 1, DType::f64);
   Tensors heads;
   for (int h = 0; h < 4; ++h) {  // 4 query heads of size 4 in 2 groups: q0 q1 k0 v0 q2 q3 k1 v1
-    auto rows = [&](int block) { return linear(x, slice(a.qkv.weight, 0, 4 * block, 4 * block + 4)); };
+    auto rows = [&](int block) {
+      return linear(x, slice(a.qkv.weight, 0, 4 * block, 4 * block + 4));
+    };
     int group = h / 2;
     Tensor q = rows(4 * group + h % 2), k = rows(4 * group + 2), v = rows(4 * group + 3);
     Tensor scores = mul(matmul(q, transpose(k, 1, 2)), 0.5);
-    Tensor later = greater(unsqueeze(arange(5, DType::f64), 0), unsqueeze(arange(5, DType::f64), 1));
+    Tensor later =
+        greater(unsqueeze(arange(5, DType::f64), 0), unsqueeze(arange(5, DType::f64), 1));
     heads.push_back(matmul(softmax(masked_fill(scores, later, -INFINITY)), v));
   }
   Tensor expected = linear(cat(heads, 2), a.out.weight), y = a(x, nullptr);
@@ -151,8 +166,7 @@ TEST(Gpt, OnlyEarlierTokensMatter) {
     std::vector<double> before = (*gpt)(ids).to_vector();
     ids.set(5, 10 - ids.at(5));
     std::vector<double> after = (*gpt)(ids).to_vector();
-    for (size_t i = 0; i < before.size(); ++i)
-      EXPECT_EQ(before[i] == after[i], i < 5 * 11) << i;
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(before[i] == after[i], i < 5 * 11) << i;
   }
 }
 
@@ -260,7 +274,7 @@ TEST(Gpt, S16_ReadingWithACacheIsTheFullPass) {
 TEST(Gpt, CacheErrors) {
   auto gpt = make(llama_style());
   KvCache cache(gpt->config, 2, 4, DType::f64);
-  EXPECT_THROW(gpt->next_logits(some_ids(2, 5, 0), cache), Error);   // no room
+  EXPECT_THROW(gpt->next_logits(some_ids(2, 5, 0), cache), Error);       // no room
   EXPECT_THROW(gpt->hidden(some_ids(2, 3, 0), nullptr, &cache), Error);  // recorded
   EXPECT_THROW(cache.truncate(1), Error);
   EXPECT_EQ(cache.length(), 0);
@@ -278,8 +292,10 @@ TEST(Gpt, WrongInputSaysWhatWasExpected) {
     }
     return "no error";
   };
-  EXPECT_NE(message([&] { (*gpt)(some_ids(1, 9, 0)); }).find("9 tokens is longer than the 8"), std::string::npos);
-  EXPECT_NE(message([&] { gpt->loss(some_ids(1, 4, 0), some_ids(1, 5, 0)); }).find("(1, 5)"), std::string::npos);
+  EXPECT_NE(message([&] { (*gpt)(some_ids(1, 9, 0)); }).find("9 tokens is longer than the 8"),
+            std::string::npos);
+  EXPECT_NE(message([&] { gpt->loss(some_ids(1, 4, 0), some_ids(1, 5, 0)); }).find("(1, 5)"),
+            std::string::npos);
   EXPECT_NE(message([&] { (*gpt)(full({1, 2}, 11, DType::i32)); }).find("11"), std::string::npos);
   EXPECT_THROW((*gpt)(tensor({1, 2}, {2}, DType::i32)), Error);
 }
@@ -325,7 +341,8 @@ TEST(Gpt, GradientsAddUpInTheArena) {
   auto gpt = make(gpt2_style(), DType::f64), twin = make(gpt2_style(), DType::f64);
   optim::Adam adam(*gpt);
   for (int i = 0; i < 2; ++i)
-    for (Gpt* g : {gpt.get(), twin.get()}) g->loss(some_ids(2, 6, 1 + i), some_ids(2, 6, 4 + i)).backward();
+    for (Gpt* g : {gpt.get(), twin.get()})
+      g->loss(some_ids(2, 6, 1 + i), some_ids(2, 6, 4 + i)).backward();
   std::vector<nn::Parameter> a = gpt->parameters(), b = twin->parameters();
   for (size_t k = 0; k < a.size(); ++k)
     for (int64_t i = 0; i < a[k].numel(); ++i)

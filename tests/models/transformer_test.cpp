@@ -45,8 +45,10 @@ TEST(Transformer, MlpsByTheirFormulas) {
   Mlp plain(config(NormKind::layer, true)), gated(config(NormKind::rms, false, Activation::swiglu));
   prepare(plain), prepare(gated);
   Tensor h = linear(x, plain.up.weight, plain.up.bias);
-  expect_near(plain(x), linear(gelu(h, GeluKind::tanh), plain.down.weight, plain.down.bias).to_vector(), 0);
-  Tensor gate = linear(x, slice(gated.up.weight, 0, 0, 3)), up = linear(x, slice(gated.up.weight, 0, 3, 6));
+  expect_near(plain(x),
+              linear(gelu(h, GeluKind::tanh), plain.down.weight, plain.down.bias).to_vector(), 0);
+  Tensor gate = linear(x, slice(gated.up.weight, 0, 0, 3)),
+         up = linear(x, slice(gated.up.weight, 0, 3, 6));
   expect_near(gated(x), linear(silu(gate) * up, gated.down.weight).to_vector(), 1e-16);
 }
 

@@ -20,7 +20,7 @@ std::vector<double> drawn(const Parameter& p, uint64_t seed = 1234) {
 
 TEST(Init, NormalNumbersOfAName) {
   Parameter p({2, 3}, init::normal(1));
-  const double expected[] = {0.204666612,  1.577677905,  -0.554832845,
+  const double expected[] = {0.204666612, 1.577677905,  -0.554832845,
                              0.752360906, -0.950789835, -0.604267648};
   std::vector<double> values = drawn(p);
   for (int i = 0; i < 6; ++i) EXPECT_NEAR(values[size_t(i)], expected[i], 1e-7);  // f32: u = 6e-8

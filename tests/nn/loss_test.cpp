@@ -18,7 +18,8 @@ Tensor logits_of_loss(int64_t n, double loss, DType dtype, Device device) {
 
 TEST(Loss, P6_MeanOverMicroBatchesWeighsTargetsAlike) {
   for (Device device : test_devices()) {
-    Tensor a = logits_of_loss(512, 10, DType::f64, device), b = logits_of_loss(511, 2, DType::f64, device);
+    Tensor a = logits_of_loss(512, 10, DType::f64, device),
+           b = logits_of_loss(511, 2, DType::f64, device);
     Tensor one_target = full({512}, -100, DType::i32, device);
     one_target.set(77, 0);
     LossSum x = cross_entropy_sum(a, one_target);

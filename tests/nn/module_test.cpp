@@ -36,10 +36,10 @@ std::vector<std::string> names(Module& m) {
 
 TEST(Module, NamesFollowTheFieldsAndTiedParametersCountOnce) {
   Model m;
-  EXPECT_EQ(names(m), (std::vector<std::string>{"table.weight", "layers.0.up.weight",
-                                                "layers.0.up.bias", "layers.0.down.weight",
-                                                "layers.1.up.weight", "layers.1.up.bias",
-                                                "layers.1.down.weight"}));
+  EXPECT_EQ(names(m),
+            (std::vector<std::string>{"table.weight", "layers.0.up.weight", "layers.0.up.bias",
+                                      "layers.0.down.weight", "layers.1.up.weight",
+                                      "layers.1.up.bias", "layers.1.down.weight"}));
 }
 
 TEST(Module, InitializeNamesAndFills) {
@@ -60,7 +60,8 @@ TEST(Module, ErrorsNameTheParameter) {
     y.backward();
     FAIL();
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("layers.0.up.weight (4, 3) f32"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("layers.0.up.weight (4, 3) f32"), std::string::npos)
+        << e.what();
   }
 }
 
@@ -162,8 +163,10 @@ TEST(Summary, CountsEachParameterOnce) {
   EXPECT_EQ(count.bytes, 2 * count.elements);
   EXPECT_EQ(count.trainable_elements, count.elements - 4);
   std::string table = summary(m);
-  EXPECT_NE(table.find("layers.0.up.weight    (4, 3)  bf16               12\n"), std::string::npos) << table;
-  EXPECT_NE(table.find("layers.0.up.bias      (4,)    bf16 frozen         4\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("layers.0.up.weight    (4, 3)  bf16               12\n"), std::string::npos)
+      << table;
+  EXPECT_NE(table.find("layers.0.up.bias      (4,)    bf16 frozen         4\n"), std::string::npos)
+      << table;
   EXPECT_NE(table.find("67 of them are trained, 134 bytes"), std::string::npos) << table;
 }
 

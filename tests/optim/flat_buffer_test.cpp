@@ -65,7 +65,8 @@ TEST(FlatBuffer, ZeroGradFillsNothingAndFinishZeroesWhatWasNotReached) {
   sum(mul(x, 3)).backward();
   flat.finish_gradients();
   EXPECT_EQ(flat.view(flat.gradients(), flat.slots()[0]).to_vector(), (std::vector<double>{3, 3}));
-  EXPECT_EQ(flat.view(flat.gradients(), flat.slots()[1]).to_vector(), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(flat.view(flat.gradients(), flat.slots()[1]).to_vector(),
+            (std::vector<double>{0, 0, 0}));
 }
 
 TEST(FlatBuffer, GradientsThatWereThereMoveIn) {
@@ -116,20 +117,22 @@ TEST(ParameterGroups, ArePrintable) {
   groups[0].max_lr = 0.25;
   std::ostringstream out;
   out << groups;
-  EXPECT_EQ(out.str(),
-            "decayed: learning rate × 1, weight decay × 1, learning rate at most 0.25; 2 parameters, "
-            "25 elements\n"
-            "  up.weight (5, 3) f32\n"
-            "  down.weight (2, 5) f32\n"
-            "not decayed: learning rate × 1, weight decay × 0; 3 parameters, 15 elements\n"
-            "  up.bias (5,) f32\n"
-            "  norm.weight (5,) f32\n"
-            "  norm.bias (5,) f32\n");
+  EXPECT_EQ(
+      out.str(),
+      "decayed: learning rate × 1, weight decay × 1, learning rate at most 0.25; 2 parameters, "
+      "25 elements\n"
+      "  up.weight (5, 3) f32\n"
+      "  down.weight (2, 5) f32\n"
+      "not decayed: learning rate × 1, weight decay × 0; 3 parameters, 15 elements\n"
+      "  up.bias (5,) f32\n"
+      "  norm.weight (5,) f32\n"
+      "  norm.bias (5,) f32\n");
 }
 
 TEST(Optimizer, GroupsScaleRateAndDecay) {
   Tensor x = ones({1}).requires_grad_(), y = ones({1}).requires_grad_();
-  ParameterGroup fast{.name = "fast", .lr_scale = 2}, still{.name = "still", .weight_decay_scale = 0};
+  ParameterGroup fast{.name = "fast", .lr_scale = 2},
+      still{.name = "still", .weight_decay_scale = 0};
   fast.parameters.emplace_back(x);
   still.parameters.emplace_back(y);
   Adam adam({fast, still}, {.weight_decay = 0.5});

@@ -21,10 +21,12 @@ TEST(GradNorm, AnyPOfThreeFourTwelve) {
       EXPECT_EQ(norm({g}, 1), 19);
       EXPECT_NEAR(norm({g}, 3), 12.2070550, 6e-8);  // nine digits are given
       EXPECT_EQ(norm({g}, kInfinity), 12);
-      EXPECT_NEAR(norm({g}, 0.3), std::pow(std::pow(3, 0.3) + std::pow(4, 0.3) + std::pow(12, 0.3), 1 / 0.3),
+      EXPECT_NEAR(norm({g}, 0.3),
+                  std::pow(std::pow(3, 0.3) + std::pow(4, 0.3) + std::pow(12, 0.3), 1 / 0.3),
                   1e-10);
       Tensor a = tensor({3}, {1}, dtype, device), b = tensor({-4, 12}, {2}, dtype, device);
-      for (double p : {1.0, 2.0, 3.0, 0.3, kInfinity}) EXPECT_NEAR(norm({a, b}, p), norm({g}, p), 1e-10);
+      for (double p : {1.0, 2.0, 3.0, 0.3, kInfinity})
+        EXPECT_NEAR(norm({a, b}, p), norm({g}, p), 1e-10);
     }
 }
 
@@ -46,10 +48,12 @@ TEST(GradNorm, O2_NeitherOverflowsNorVanishes) {
       double count = std::pow(double(n), 1 / p);
       for (double x : {1e20, 1e-30, 3e38, 1e-45}) {
         double value = double(float(x));
-        EXPECT_NEAR(norm({full({n}, x, DType::f32, device)}, p) / (value * count), 1, 1e-6) << p << " " << x;
+        EXPECT_NEAR(norm({full({n}, x, DType::f32, device)}, p) / (value * count), 1, 1e-6)
+            << p << " " << x;
       }
       for (double x : {1e300, 1e-300})
-        EXPECT_NEAR(norm({full({n}, x, DType::f64, device)}, p) / (x * count), 1, 1e-12) << p << " " << x;
+        EXPECT_NEAR(norm({full({n}, x, DType::f64, device)}, p) / (x * count), 1, 1e-12)
+            << p << " " << x;
     }
   PowerSum far = power_sum({full({1}, 1e300, DType::f64)});
   far += power_sum({full({1}, 1e-300, DType::f64)});
@@ -93,7 +97,8 @@ TEST(GradNorm, CountsZeros) {
 }
 
 /// A step of size 1 from 0 leaves −c g in x.
-std::vector<double> clipped(const std::vector<double>& g, double max_norm, StepResult* result = nullptr) {
+std::vector<double> clipped(const std::vector<double>& g, double max_norm,
+                            StepResult* result = nullptr) {
   Tensor x = zeros({int64_t(g.size())}).requires_grad_();
   Sgd sgd(default_groups({x}));
   sum(mul(x, tensor(g, x.shape()))).backward();
@@ -108,7 +113,8 @@ TEST(Clip, O3_ShortensOnlyWhatIsLonger) {
   EXPECT_EQ(result.grad_norm, 13);
   struct {
     double max_norm, values[3];
-  } cases[] = {{6.5, {1.49999988, 1.99999985, 5.99999954}}, {1, {0.230769213, 0.307692284, 0.923076852}}};
+  } cases[] = {{6.5, {1.49999988, 1.99999985, 5.99999954}},
+               {1, {0.230769213, 0.307692284, 0.923076852}}};
   for (const auto& c : cases) {
     std::vector<double> g = clipped({3, 4, 12}, c.max_norm, &result);
     EXPECT_EQ(result.grad_norm, 13);
@@ -129,7 +135,8 @@ TEST(Step, O1_ANonFiniteGradientSkipsTheStepAndIsNamed) {
     Sgd sgd(default_groups({x, y}), {.momentum = 0.9});
     sum(x + 0).backward(), sum(mul(y, 2)).backward();
     sgd.step(0.1);
-    std::vector<double> x1 = x.to_vector(), y1 = y.to_vector(), v1 = sgd.state()[0].value.to_vector();
+    std::vector<double> x1 = x.to_vector(), y1 = y.to_vector(),
+                        v1 = sgd.state()[0].value.to_vector();
     sgd.zero_grad();
     sum(x + 0).backward();
     sum(mul(y, tensor({1, bad}, {2}))).backward();

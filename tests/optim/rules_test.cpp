@@ -71,7 +71,8 @@ TEST(Sgd, ThreeStepsByHand) {
 
 TEST(Sgd, WrongOptionsAreErrors) {
   EXPECT_THROW(Sgd(one_group({leaf({1})}), {.nesterov = true}), Error);
-  EXPECT_THROW(Sgd(one_group({leaf({1})}), {.momentum = 0.9, .dampening = 0.1, .nesterov = true}), Error);
+  EXPECT_THROW(Sgd(one_group({leaf({1})}), {.momentum = 0.9, .dampening = 0.1, .nesterov = true}),
+               Error);
   EXPECT_THROW(Sgd(one_group({leaf({1})}), {.momentum = 1}), Error);
 }
 
@@ -94,7 +95,8 @@ std::vector<std::vector<double>> adam_by_formula(AdamOptions o, double lr) {
   return result;
 }
 
-void expect_adam(const char* rule, AdamOptions o, const std::vector<std::vector<double>>& expected) {
+void expect_adam(const char* rule, AdamOptions o,
+                 const std::vector<std::vector<double>>& expected) {
   auto make = [o](auto groups) { return std::make_unique<Adam>(std::move(groups), o); };
   expect_oracle(rule, make, expected, 6e-9);  // nine digits are given
   expect_oracle(rule, make, adam_by_formula(o, 0.1), 1e-12);
