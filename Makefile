@@ -8,7 +8,7 @@
 SHELL  := /bin/bash
 CXX    ?= g++
 NVCC   ?= nvcc
-OPT    ?= -O3 -g1
+OPT    ?= $(if $(call yes,SAN),-O1,-O3) -g1
 MARCH  ?= native
 PREFIX ?= /usr/local
 SETUP  ?= 1
