@@ -39,7 +39,8 @@ Options parse(int argc, char** argv) {
   app.add_option("--layers", o.model.layers);
   app.add_option("--width", o.model.width);
   app.add_option("--heads", o.model.heads);
-  app.add_option("--vocab", o.model.vocab);
+  int64_t vocab = 0;
+  app.add_option("--vocab", vocab);
   app.add_option("--batch", o.batch);
   app.add_option("--length", o.length);
   app.add_option("--steps", o.steps);
@@ -52,6 +53,7 @@ Options parse(int argc, char** argv) {
     std::exit(app.exit(e));
   }
   if (!o.preset.empty()) o.model = GptConfig::preset(o.preset);
+  if (vocab) o.model.vocab = vocab;
   o.model.max_length = std::max(o.model.max_length, o.length);
   return o;
 }

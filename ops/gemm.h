@@ -34,7 +34,9 @@ struct Gemm {
 void gemm_cpu(const Gemm& g, const void* a, const void* b, void* c);
 
 /// The product on a GPU, in the order of this thread's stream, through cuBLASLt. f32 is computed in
-/// full f32, not tf32. Equal calls give equal bits.
-void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void* c);
+/// full f32, not tf32. Equal calls give equal bits. `bias` (n, in the type of C), if not null, is added
+/// to every row; the batch is then 1 and k is not 0.
+void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void* c,
+               const void* bias = nullptr);
 
 }  // namespace gradus

@@ -54,6 +54,7 @@ struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  bool has_bias = false;
 };
 
 /// Alignment of a pointer, as far as it matters: the algorithms differ from 16 bytes down.
@@ -64,8 +65,9 @@ uint32_t alignment(const void* p) {
 }
 
 Plan make_plan(cublasLtHandle_t handle, const Gemm& g, uint32_t align_a, uint32_t align_b,
-               uint32_t align_c) {
+               uint32_t align_c, bool has_bias) {
   Plan p;
+  p.has_bias = has_bias;
   bool f64 = g.type == DType::f64;
   check(cublasLtMatmulDescCreate(&p.operation, f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                  f64 ? CUDA_R_64F : CUDA_R_32F),
@@ -76,6 +78,12 @@ Plan make_plan(cublasLtHandle_t handle, const Gemm& g, uint32_t align_a, uint32_
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, g.transpose_b);
   set(CUBLASLT_MATMUL_DESC_TRANSB, g.transpose_a);
+  if (has_bias) {  // a row of our C is a column of its D, so what we call a row bias fits
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    check(cublasLtMatmulDescSetAttribute(p.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                         sizeof epilogue),
+          "describing a bias");
+  }
   p.a = g.transpose_b ? layout(g.type, g.k, g.n, g.ldb, g.batch, g.stride_b)
                       : layout(g.type, g.n, g.k, g.ldb, g.batch, g.stride_b);
   p.b = g.transpose_a ? layout(g.type, g.m, g.k, g.lda, g.batch, g.stride_a)
@@ -108,7 +116,7 @@ Plan make_plan(cublasLtHandle_t handle, const Gemm& g, uint32_t align_a, uint32_
 }
 
 using Key = std::tuple<bool, bool, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                       int64_t, int64_t, int64_t, DType, DType, uint32_t, uint32_t, uint32_t, bool>;
+                       int64_t, int64_t, int64_t, DType, DType, uint32_t, uint32_t, uint32_t, bool, bool>;
 
 /// What a thread keeps for its products on one GPU. The workspace belongs to the thread's stream, so
 /// no two products that run at once share it. Lives until the process ends, as the stream does.
@@ -142,18 +150,24 @@ void scale_only(const Gemm& g, cudaStream_t stream, void* c) {
 
 }  // namespace
 
-void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void* c) {
+void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void* c,
+               const void* bias) {
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   cudaStream_t stream = cuda::stream(device);
   if (g.k == 0 || g.alpha == 0) return scale_only(g, stream, c);
   Context& ctx = context(device);
   Key key{g.transpose_a, g.transpose_b, g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a,
           g.stride_b, g.stride_c, g.type, g.type_c, alignment(a), alignment(b), alignment(c),
-          g.beta == 0};
+          g.beta == 0, bias != nullptr};
   auto it = ctx.plans.find(key);
   if (it == ctx.plans.end())
-    it = ctx.plans.emplace(key, make_plan(ctx.handle, g, alignment(a), alignment(b), alignment(c))).first;
+    it = ctx.plans.emplace(key, make_plan(ctx.handle, g, alignment(a), alignment(b), alignment(c),
+                                          bias != nullptr)).first;
   const Plan& p = it->second;
+  if (bias)
+    check(cublasLtMatmulDescSetAttribute(p.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                         sizeof bias),
+          "passing the bias");
   float alpha32 = float(g.alpha), beta32 = float(g.beta);
   bool f64 = g.type == DType::f64;
   const void* alpha = f64 ? static_cast<const void*>(&g.alpha) : &alpha32;
@@ -168,7 +182,9 @@ void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void*
 #else
 
 namespace gradus {
-void gemm_cuda(const Gemm&, Device device, const void*, const void*, void*) { check_device(device); }
+void gemm_cuda(const Gemm&, Device device, const void*, const void*, void*, const void*) {
+  check_device(device);
+}
 }  // namespace gradus
 
 #endif

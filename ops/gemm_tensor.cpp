@@ -38,8 +38,8 @@ Strides batch_strides(const Tensor& x) {
   return s;
 }
 
-void run(const Gemm& g, Device device, const char* a, const char* b, char* c) {
-  device.is_cuda() ? gemm_cuda(g, device, a, b, c) : gemm_cpu(g, a, b, c);
+void run(const Gemm& g, Device device, const char* a, const char* b, char* c, const void* bias) {
+  device.is_cuda() ? gemm_cuda(g, device, a, b, c, bias) : gemm_cpu(g, a, b, c);
 }
 
 }  // namespace
@@ -52,7 +52,8 @@ Tensor t(const Tensor& x) {
   return x.alias(shape, strides, x.offset());
 }
 
-void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta) {
+namespace {
+void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta, const void* bias) {
   Operand p = operand(a), q = operand(b);
   check(c.strides()[-1] == 1 || c.size(-1) <= 1, "gemm: the rows of the result ", c.describe(),
         " are not contiguous");
@@ -80,8 +81,22 @@ void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta) {
     walk.locate(i, at);
     run(g, c.device(), static_cast<char*>(p.x.raw()) + at[1] * element,
         static_cast<char*>(q.x.raw()) + at[2] * element,
-        static_cast<char*>(c.raw()) + at[0] * element_c);
+        static_cast<char*>(c.raw()) + at[0] * element_c, bias);
   }
+}
+}  // namespace
+
+void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta) {
+  gemm_into(c, a, b, beta, nullptr);
+}
+
+void gemm_bias_into(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  if (!c.device().is_cuda() || a.size(-1) == 0 || c.dtype() == DType::f64) {  // no such epilogue in f64
+    write_values(c, bias.alias(c.shape(), {0, bias.strides()[0]}, bias.offset()));
+    return gemm_into(c, a, b, 1);
+  }
+  Tensor dense = bias.is_contiguous() ? bias : clone_values(bias);
+  gemm_into(c, a, b, 0, dense.raw());
 }
 
 Tensor gemm(const Tensor& a, const Tensor& b) {

@@ -15,4 +15,7 @@ Tensor gemm(const Tensor& a, const Tensor& b);
 /// With β = 0 C is not read.
 void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta);
 
+/// C ← A B + bias for matrices, the bias (n) added to every row.
+void gemm_bias_into(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias);
+
 }  // namespace gradus

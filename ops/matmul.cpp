@@ -47,8 +47,7 @@ struct Linear {
     shape[-1] = W.size(0);
     Tensor y = empty(shape, X.dtype(), X.device());
     Tensor rows = rows_of(y);
-    if (has_bias) write_values(rows, bias.alias(rows.shape(), {0, bias.strides()[0]}, bias.offset()));
-    gemm_into(rows, rows_of(X), t(W), has_bias ? 1 : 0);
+    has_bias ? gemm_bias_into(rows, rows_of(X), t(W), bias) : gemm_into(rows, rows_of(X), t(W), 0);
     return y;
   }
 
