@@ -22,6 +22,7 @@
 #include "nn/summary.h"
 #include "optim/adam.h"
 #include "sched/sched.h"
+#include "train/machine.h"
 #include "tutorials/tutorial.h"
 
 using namespace gradus;
@@ -102,7 +103,7 @@ std::vector<int64_t> random_starts(Generator& random) {
   return {places.begin(), places.end()};
 }
 
-void train(TinyGpt& gpt) {
+void learn(TinyGpt& gpt) {
   section("Training: forward, backward, step");
   const int64_t steps = 600;
   optim::Adam adam(gpt);
@@ -134,10 +135,11 @@ std::string continued(const TinyGpt& gpt, std::string s, int letters) {
 
 void a_tiny_gpt() {
   section("Model");
+  train::use_threads(1);  // so small that two threads would mostly wait for each other
   TinyGpt gpt;
   nn::initialize(gpt, 1);
   std::cout << nn::summary(gpt);
-  train(gpt);
+  learn(gpt);
   section("What it says");
   std::string s = continued(gpt, text.substr(0, T), 40);
   say(s);
