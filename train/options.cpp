@@ -14,9 +14,8 @@ void add_choice(CLI::App& app, const Setting& s, std::optional<T>& choice) {
   app.add_option(std::string("--") + s.name, choice, s.help)->group(s.group);
 }
 void add_choice(CLI::App& app, const Setting& s, std::optional<bool>& choice) {
-  const std::string on = std::string("--") + s.name, off = std::string("!--no-") + s.name;
-  const auto set = [&choice](int64_t count) { choice = count > 0; };
-  app.add_flag_function(on + "," + off, set, s.help)->group(s.group);
+  const auto set = [&choice](int64_t count) { choice = count > 0; };  // --name=false: −1
+  app.add_flag_function(std::string("--") + s.name, set, s.help)->group(s.group);
 }
 
 std::string joined(const std::vector<std::string>& words) {

@@ -69,7 +69,9 @@ std::string RunState::save(const std::string& directory, const Settings& setting
                {"scheduled_samples", schedule.samples()},
                {"dropout", {{"seed", dropout.state().seed}, {"streams", dropout.state().streams}}}};
   if (more.is_object()) meta.update(more);
-  return writer.publish(meta, score);
+  const std::string path = writer.publish(meta, score);
+  saved_step = step;
+  return path;
 }
 
 void RunState::load(const CheckpointReader& reader) {
@@ -91,7 +93,7 @@ void RunState::load(const CheckpointReader& reader) {
   optimizer.restore_steps(n.updates);
   dropout.restore(n.dropout);
   samples = n.samples;
-  step = reader.index().step;
+  step = saved_step = reader.index().step;
 }
 
 Settings settings_of(const CheckpointReader& reader) {

@@ -22,8 +22,9 @@ struct RunState {
   optim::Adam optimizer;
   sched::ParamScheduler schedule;  // counts the samples of applied updates
   Generator dropout;
-  int64_t step = 0;     // steps taken, skipped ones included
-  int64_t samples = 0;  // windows consumed
+  int64_t step = 0;         // steps taken, skipped ones included
+  int64_t samples = 0;      // windows consumed
+  int64_t saved_step = -1;  // of the newest checkpoint, saved or loaded; −1: none
 
   RunState(const Settings& settings, Device device);
 

@@ -78,13 +78,14 @@ std::vector<int32_t> sample_prompt(const Settings& settings, const RunData& data
 }
 
 void print_sample(const Settings& settings, const RunData& data, LanguageModel& model,
-                  int64_t tokens) {
-  if (tokens == 0) return;
+                  int64_t tokens, const Interrupt& interrupt) {
+  if (tokens == 0 || interrupt.requested()) return;
   const Sampling sampling{.temperature = 0.8, .top_p = 0.95};
   std::cout << "\nsample (temperature 0.8, top-p 0.95):" << std::endl;
   const TokenText text(settings);
   TextGenerator generator(model, sample_prompt(settings, data), sampling, uint64_t(settings.seed));
-  for (int64_t i = 0; i < tokens; ++i) std::cout << text.decode(generator.next()) << std::flush;
+  for (int64_t i = 0; i < tokens && !interrupt.requested(); ++i)
+    std::cout << text.decode(generator.next()) << std::flush;
   std::cout << "\n" << std::endl;
 }
 
@@ -127,7 +128,7 @@ void train(const TrainRequest& r) {
                      }});
     outcome = trainer.run();
   }
-  if (outcome.finished) print_sample(settings, data, state.model, r.sample);
+  if (outcome.finished) print_sample(settings, data, state.model, r.sample, interrupt);
   print_outcome(outcome, settings, state, start.directory);
 }
 

@@ -33,9 +33,8 @@ Trainer::Trainer(const Settings& settings, const TrainingData& training,
       state_(state),
       display_(display),
       options_(std::move(options)),
-      metrics_(options_.directory + "/" + kMetricsFile, state.step > 0 ? state.step : -1),
-      pace_(now()),
-      saved_step_(state.step > 0 ? state.step : -1) {}
+      metrics_(options_.directory + "/" + kMetricsFile, state.saved_step),
+      pace_(now()) {}
 
 Outcome Trainer::run() {
   while (state_.step < settings_.steps && !asked_to_stop()) step();
@@ -44,9 +43,9 @@ Outcome Trainer::run() {
   if (outcome.finished && !(evaluation_ && evaluation_->all)) evaluate(Extent::all);
   if (outcome.finished && evaluation_) outcome.validation = evaluation_->all;
   outcome.finished = outcome.validation.has_value();
-  if (saved_step_ != state_.step) save();
+  if (state_.saved_step != state_.step) save();
   metrics_.flush();
-  outcome.checkpoint = checkpoint_path(options_.directory, saved_step_);
+  outcome.checkpoint = checkpoint_path(options_.directory, state_.saved_step);
   return outcome;
 }
 
@@ -141,14 +140,13 @@ void Trainer::save() {
   if (evaluation_ && evaluation_->all) more["validation_loss_all"] = evaluation_->all->mean();
   try {
     const std::string path = state_.save(options_.directory, settings_, more, score, options_.disk);
-    saved_step_ = state_.step;
     prune_checkpoints(options_.directory, int(settings_.keep), options_.disk);
     display_.message("step " + std::to_string(state_.step) + ": saved " + path);
   } catch (const Error& error) {
     fail("step ", state_.step,
-         saved_step_ == state_.step ? " is saved, but: " : " is not saved: ", error.what(),
-         saved_step_ < 0 ? "; there is no earlier checkpoint" : "; the newest is ",
-         saved_step_ < 0 ? "" : checkpoint_path(options_.directory, saved_step_));
+         state_.saved_step == state_.step ? " is saved, but: " : " is not saved: ", error.what(),
+         state_.saved_step < 0 ? "; there is no earlier checkpoint" : "; the newest is ",
+         state_.saved_step < 0 ? "" : checkpoint_path(options_.directory, state_.saved_step));
   }
 }
 

@@ -29,7 +29,7 @@ struct Outcome {
 
 class Trainer {
  public:
-  /// A state that is past step 0 must have been loaded from a checkpoint in the directory.
+  /// A state that was loaded must come from the newest checkpoint in the directory.
   Trainer(const Settings& settings, const TrainingData& training, const ValidationData& validation,
           RunState& state, ProgressDisplay& display, TrainerOptions options);
 
@@ -56,7 +56,6 @@ class Trainer {
   bool metrics_fail_ = false;
   Pace pace_;
   std::optional<Evaluation> evaluation_;  // of this step
-  int64_t saved_step_;                    // of the newest checkpoint; −1: none
 };
 
 }  // namespace gradus::train

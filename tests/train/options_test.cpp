@@ -36,7 +36,7 @@ TEST(Options, EverySettingHasAnOptionOfItsName) {
   EXPECT_EQ(with_text.choices.lr, 3e-4);
   EXPECT_EQ(with_text.choices.recompute, true);
   EXPECT_EQ(with_text.choices.non_finite, "stop");
-  EXPECT_EQ(parse({"--no-recompute"}).choices.recompute, false);
+  EXPECT_EQ(parse({"--recompute=false"}).choices.recompute, false);
   Choices::each_field(
       [](const Setting& s, const auto& choice) {
         using T = typename std::decay_t<decltype(choice)>::value_type;

@@ -7,6 +7,7 @@
 #include "core/allocator.h"
 #include "tests/devices.h"
 #include "tests/train/tiny_run.h"
+#include "train/presets.h"
 
 namespace gradus::train {
 namespace {
@@ -67,6 +68,56 @@ TEST(Trainer, C7_MicroBatchesDoNotChangeWhatIsLearned) {
       EXPECT_NEAR(a, b, (i == 0 ? 4e-6 : 1e-3) * a);
       EXPECT_EQ(metrics[0][i]["tokens"], other[i]["tokens"]);
     }
+}
+
+TEST(Trainer, R6_RecomputationDoesNotChangeABit) {
+  for (const char* family : {"gpt2", "llama"}) {
+    TemporaryDirectory d;
+    Settings s = tiny_settings(d, family);
+    s.steps = 4;
+    const Outcome kept = TinyRun(s).run(d / "kept");
+    s.recompute = true;
+    const Outcome again = TinyRun(s).run(d / "again");
+    EXPECT_EQ(hashes_of(again.checkpoint), hashes_of(kept.checkpoint)) << family;
+    EXPECT_EQ(metrics_of(d / "again"), metrics_of(d / "kept")) << family;
+  }
+}
+
+TEST(Trainer, TheNumberOfThreadsDoesNotChangeABit) {
+  TemporaryDirectory d;
+  Settings s = tiny_settings(d, "llama");
+  s.width = 64, s.ffn = 128, s.length = 64, s.batch = 8, s.steps = 2;  // enough to share
+  const auto run_with = [&](int threads) {
+    const std::string directory = d / std::to_string(threads);
+    TinyRun run(s);
+    use_threads(threads);
+    return hashes_of(run.run(directory).checkpoint);
+  };
+  const auto alone = run_with(1);
+  for (int threads : {2, 3}) EXPECT_EQ(run_with(threads), alone) << threads;
+}
+
+TEST(Trainer, E4_EveryModelTrains) {
+  TemporaryDirectory d;
+  for (const std::string& name : GptConfig::preset_names()) {
+    Settings s = preset(name);
+    const Settings small = tiny_settings(d, s.family);
+    s.text = small.text, s.vocabulary = 256, s.dtype = "f32", s.min_lr = s.lr, s.warmup = 0;
+    s.layers = 1, s.width = 16, s.heads = 2, s.kv_heads = 1, s.ffn = 24;
+    s.length = 16, s.batch = 4, s.steps = s.decay_steps = 2;
+    validate(s);
+    EXPECT_TRUE(TinyRun(s).run(d / name).finished) << name;
+  }
+}
+
+TEST(Trainer, ARunThatIsStoppedBeforeItsFirstStepGoesOnFromThere) {
+  TemporaryDirectory d;
+  const Settings s = tiny_settings(d, "gpt2");
+  const Outcome whole = TinyRun(s).run(d / "whole");
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(TinyRun(s).run(d / "parts", {.stop = [] { return true; }}).checkpoint,
+              d / "parts/step_00000000");
+  EXPECT_EQ(hashes_of(TinyRun(s).run(d / "parts").checkpoint), hashes_of(whole.checkpoint));
 }
 
 TEST(Trainer, M3_MemoryIsFlat) {
