@@ -56,11 +56,11 @@ std::string graph_text(const Tensor& root, int limit) {
     stack.pop_back();
     if (lines++ >= limit) continue;
     out << e.indent << e.branch;
-    auto [it, is_new] = numbers.emplace(e.node, int(numbers.size()) + 1);
     if (e.node->leaf()) {
       out << label(*e.node) << '\n';
       continue;
     }
+    auto [it, is_new] = numbers.emplace(e.node, int(numbers.size()) + 1);
     out << '#' << it->second << ' ' << (is_new ? label(*e.node) : std::string("(above)")) << '\n';
     if (!is_new) continue;
     std::string indent = e.indent + (e.branch.empty() ? "" : e.branch == "├─ " ? "│  " : "   ");

@@ -9,8 +9,8 @@ namespace gradus {
 /// The graph behind `root` as an indented tree, inputs below their op. A node met again is named by
 /// its number only. At most `limit` lines; the rest is counted.
 ///
-///   #5 sum  () f32
-///   └─ #4 mul  (3,) f32  saves 24 bytes
+///   #1 sum  () f32
+///   └─ #2 mul  (3,) f32  saves 24 bytes
 ///      ├─ accumulate_grad x  (3,) f32
 ///      └─ #3 exp  (3,) f32  saves 12 bytes
 ///         └─ accumulate_grad x  (3,) f32
