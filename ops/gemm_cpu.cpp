@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/parallel_for.h"
 #include "ops/gemm.h"
 #include "ops/gemm_blocks.h"
 #include "ops/gemm_dot.h"
@@ -44,8 +45,16 @@ Cuts choose_cuts(const Gemm& g, int64_t threads) {
 /// One thread inside a parallel region, or where starting others takes longer than the product.
 int64_t threads_for(const Gemm& g) {
   constexpr int64_t kWorthAThread = 1 << 18;  // multiply-adds: a few microseconds
-  if (omp_in_parallel() || g.m * g.n * g.k * g.batch < kWorthAThread) return 1;
+  if (in_loop() || omp_in_parallel() || g.m * g.n * g.k * g.batch < kWorthAThread) return 1;
   return omp_get_max_threads();
+}
+
+/// body(i) for each i < n, on that many threads or on this one alone.
+template <class Body>
+void for_each(int64_t n, int64_t threads, const Body& body) {
+  parallel_for(n, threads > 1 ? 1 : n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(i);
+  });
 }
 
 template <class T, class TC>
@@ -54,16 +63,15 @@ void multiply(const Gemm& g, const T* a, const T* b, TC* c) {
   const int64_t threads = threads_for(g);
   const Cuts cuts = choose_cuts<cpu::Element<T>>(g, threads);
   const Range rows{0, g.m}, panels{0, divide_up(g.n, kWidth)};
-#pragma omp parallel for collapse(3) schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t i = 0; i < g.batch; ++i)
-    for (int64_t y = 0; y < cuts.rows; ++y)
-      for (int64_t x = 0; x < cuts.columns; ++x) {
-        const Range part = panels.part(x, cuts.columns);
-        const Range columns{part.begin * kWidth, std::min(part.end * kWidth, g.n)};
-        cpu::Rectangle<T, TC>(g, a + i * g.stride_a, b + i * g.stride_b, c + i * g.stride_c,
-                              rows.part(y, cuts.rows), columns)
-            .compute();
-      }
+  for_each(g.batch * cuts.rows * cuts.columns, threads, [&](int64_t at) {
+    const int64_t x = at % cuts.columns, y = at / cuts.columns % cuts.rows;
+    const int64_t i = at / cuts.columns / cuts.rows;
+    const Range part = panels.part(x, cuts.columns);
+    const Range columns{part.begin * kWidth, std::min(part.end * kWidth, g.n)};
+    cpu::Rectangle<T, TC>(g, a + i * g.stride_a, b + i * g.stride_b, c + i * g.stride_c,
+                          rows.part(y, cuts.rows), columns)
+        .compute();
+  });
 }
 
 /// Some rows of numbers with k contiguous, of each matrix of a batch.
@@ -86,31 +94,32 @@ void multiply_dots(const Gemm& g, const T* a, const T* b, TC* c) {
   Rows<T> few{a, g.lda, g.stride_a, g.m, g.ldc}, many{b, g.ldb, g.stride_b, g.n, 1};
   if (few.count > many.count) std::swap(few, many);
   const int64_t threads = threads_for(g), groups = divide_up(many.count, cpu::kManyRows);
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t s = 0; s < g.batch; ++s)
-    for (int64_t group = 0; group < groups; ++group) {
-      const int64_t first = group * cpu::kManyRows;
-      const int64_t count = std::min<int64_t>(cpu::kManyRows, many.count - first);
-      Sum dots[cpu::kFewRows * cpu::kManyRows];
-      cpu::dot_products(g.k, few.at + s * few.batch_stride, few.stride, few.count,
-                        many.at + s * many.batch_stride + first * many.stride, many.stride, count,
-                        dots);
-      for (int64_t i = 0; i < few.count; ++i)
-        for (int64_t j = 0; j < count; ++j)
-          cpu::put(Sum(g.alpha) * dots[i * cpu::kManyRows + j], Sum(g.beta),
-                   c[s * g.stride_c + i * few.stride_c + (first + j) * many.stride_c]);
-    }
+  for_each(g.batch * groups, threads, [&](int64_t at) {
+    const int64_t s = at / groups, group = at % groups;
+    const int64_t first = group * cpu::kManyRows;
+    const int64_t count = std::min<int64_t>(cpu::kManyRows, many.count - first);
+    Sum dots[cpu::kFewRows * cpu::kManyRows];
+    cpu::dot_products(g.k, few.at + s * few.batch_stride, few.stride, few.count,
+                      many.at + s * many.batch_stride + first * many.stride, many.stride, count,
+                      dots);
+    for (int64_t i = 0; i < few.count; ++i)
+      for (int64_t j = 0; j < count; ++j)
+        cpu::put(Sum(g.alpha) * dots[i * cpu::kManyRows + j], Sum(g.beta),
+                 c[s * g.stride_c + i * few.stride_c + (first + j) * many.stride_c]);
+  });
 }
 
 /// C ← P + β C, P of floats without gaps or, if null, zero.
 template <class TC>
 void add_scaled(const Gemm& g, const float* product, TC* c) {
-#pragma omp parallel for collapse(2) if (!omp_in_parallel())
-  for (int64_t s = 0; s < g.batch; ++s)
-    for (int64_t i = 0; i < g.m; ++i)
+  constexpr int64_t kGrain = 1 << 14;  // numbers
+  const int64_t grain = divide_up(kGrain, std::max<int64_t>(g.n, 1));
+  parallel_for(g.batch * g.m, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at)
       for (int64_t j = 0; j < g.n; ++j)
-        cpu::put(Compute<TC>(product ? product[(s * g.m + i) * g.n + j] : 0), Compute<TC>(g.beta),
-                 c[s * g.stride_c + i * g.ldc + j]);
+        cpu::put(Compute<TC>(product ? product[at * g.n + j] : 0), Compute<TC>(g.beta),
+                 c[at / g.m * g.stride_c + at % g.m * g.ldc + j]);
+  });
 }
 
 /// C of bf16 or f16 with k in several blocks: summed in floats, rounded once.
