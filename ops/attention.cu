@@ -73,8 +73,10 @@ struct Attention {
     Tensor y;
     flash = !options.mask && options.dropout == 0 && flash_attention_fits(Q, K, V);
     if (flash) {
-      FlashForward f = flash_forward(Q, K, V, {options.causal, options.scale});
-      y = f.o, rows = f.lse;
+      y = empty_heads(Q, Q.dtype());
+      rows = empty({Q.size(0), Q.size(1), Q.size(2)}, DType::f32, Q.device());
+      int64_t groups = K.size(1);
+      flash_forward(flash_inputs(Q, K, V), grouped(y, groups), rows);
     } else {
       y = Q.device().is_cuda() ? forward_cuda() : forward_cpu();
     }
@@ -84,14 +86,21 @@ struct Attention {
 
   Tensors backward(const Tensor& dy) {
     if (flash) {
-      FlashBackward g = flash_backward(with_rows(*q), with_rows(*k), with_rows(*v), *o, rows,
-                                       with_rows(dy), {options.causal, options.scale});
-      return {g.dq, g.dk, g.dv};
+      int64_t groups = k->size(1);
+      Tensor dq = empty_heads(*q, q->dtype()), dk = empty_heads(*k, k->dtype()),
+             dv = empty_heads(*v, v->dtype());
+      flash_backward(flash_inputs(*q, *k, *v), grouped(*o, groups), rows,
+                     grouped(flash_attention_reads(dy) ? dy : contiguous(dy), groups), {grouped(dq, groups), dk, dv});
+      return {dq, dk, dv};
     }
     return q->device().is_cuda() ? backward_cuda(dy) : backward_cpu(dy);
   }
 
  private:
+  FlashInputs flash_inputs(const Tensor& Q, const Tensor& K, const Tensor& V) const {
+    return {grouped(Q.detach(), K.size(1)), K.detach(), V.detach(), options.causal, options.scale};
+  }
+
   uint64_t threshold() const { return drop_threshold(options.dropout); }
   double keep_scale() const { return options.dropout < 1 ? 1 / (1 - options.dropout) : 0; }
 

@@ -35,12 +35,13 @@ using mma::Tile;
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kBlock = 64;  // rows of the operand that is walked over
 
-/// A (B, H, T, d) tensor as a kernel sees it.
+/// A (B, H, T, d) tensor as a kernel sees it. Query head h is member h % group of its group, and the
+/// groups of packed queries, keys and values lie further apart than their members.
 template <class T>
 struct Rows {
   T* data;
-  int64_t batch, head, row;  // strides
-  __device__ T* at(int b, int h) const { return data + b * batch + h * head; }
+  int64_t batch, group, member, row;  // strides
+  __device__ T* at(int b, int g, int m = 0) const { return data + b * batch + g * group + m * member; }
 };
 
 template <class T>
@@ -48,7 +49,7 @@ struct Problem {
   Rows<const T> q, k, v, o, d_o;
   Rows<T> out, dq, dk, dv;
   float *lse, *delta;  // (B, H, Tq)
-  int heads, group, tq, tk;
+  int heads, group, tq, tk;  // heads of queries; how many of them share a head of keys
   float scale;
   bool causal;
 
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_forward_kernel(const Proble
   };
 
   int blocks = (max(0, p.last_key(min(first + kQueries, p.tq) - 1) + 1) + kBlock - 1) / kBlock;
-  load_tile<kQueries>(q_tile, p.q.at(b, h), p.q.row, first, p.tq);
+  load_tile<kQueries>(q_tile, p.q.at(b, h / p.group, h % p.group), p.q.row, first, p.tq);
   load_keys(0);
   mma::wait<0>();
   __syncthreads();
@@ -233,7 +234,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_forward_kernel(const Proble
       p.lse[(int64_t(b) * p.heads + h) * p.tq + i] =
           l[half] > 0 ? (m[half] + log2f(l[half])) / kLog2e : -INFINITY;
   }
-  store<T, D>(p.out.at(b, h), p.out.row, first + 16 * warp, p.tq, o, factor[0], factor[1]);
+  store<T, D>(p.out.at(b, h / p.group, h % p.group), p.out.row, first + 16 * warp, p.tq, o, factor[0], factor[1]);
 }
 
 // ---- backward
@@ -243,7 +244,7 @@ template <class T, int D>
 __global__ void flash_delta_kernel(const Problem<T> p) {
   int i = blockIdx.x * 8 + threadIdx.x / 32, h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
   if (i >= p.tq) return;
-  const T *o = p.o.at(b, h) + i * p.o.row, *d_o = p.d_o.at(b, h) + i * p.d_o.row;
+  const T *o = p.o.at(b, h / p.group, h % p.group) + i * p.o.row, *d_o = p.d_o.at(b, h / p.group, h % p.group) + i * p.d_o.row;
   float sum = 0;
   for (int c = lane; c < D; c += 32) sum += float(o[c]) * float(d_o[c]);
   for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
@@ -265,8 +266,8 @@ __global__ void __launch_bounds__(kWarps * 32) flash_keys_kernel(const Problem<T
   int steps = blocks * p.group;
   auto load_queries = [&](int n) {
     int h = kv_head * p.group + n / blocks, i = (start + n % blocks) * kBlock;
-    load_tile<kBlock>(q_tile(n), p.q.at(b, h), p.q.row, i, p.tq);
-    load_tile<kBlock>(do_tile(n), p.d_o.at(b, h), p.d_o.row, i, p.tq);
+    load_tile<kBlock>(q_tile(n), p.q.at(b, h / p.group, h % p.group), p.q.row, i, p.tq);
+    load_tile<kBlock>(do_tile(n), p.d_o.at(b, h / p.group, h % p.group), p.d_o.row, i, p.tq);
     mma::commit();
     for (int r = threadIdx.x; r < kBlock; r += blockDim.x) {
       int64_t at = (int64_t(b) * p.heads + h) * p.tq + i + r;
@@ -333,8 +334,8 @@ __global__ void __launch_bounds__(kWarps * 32) flash_queries_kernel(const Proble
   };
 
   int blocks = (max(0, p.last_key(min(first + kQueries, p.tq) - 1) + 1) + kBlock - 1) / kBlock;
-  load_tile<kQueries>(q_tile, p.q.at(b, h), p.q.row, first, p.tq);
-  load_tile<kQueries>(do_tile, p.d_o.at(b, h), p.d_o.row, first, p.tq);
+  load_tile<kQueries>(q_tile, p.q.at(b, h / p.group, h % p.group), p.q.row, first, p.tq);
+  load_tile<kQueries>(do_tile, p.d_o.at(b, h / p.group, h % p.group), p.d_o.row, first, p.tq);
   load_keys(0);
   mma::wait<0>();
   __syncthreads();
@@ -372,24 +373,26 @@ __global__ void __launch_bounds__(kWarps * 32) flash_queries_kernel(const Proble
     mma::wait<0>();
     __syncthreads();
   }
-  store<T, D>(p.dq.at(b, h), p.dq.row, first + 16 * warp, p.tq, dq, p.scale, p.scale);
+  store<T, D>(p.dq.at(b, h / p.group, h % p.group), p.dq.row, first + 16 * warp, p.tq, dq, p.scale, p.scale);
 }
 
 // ---- launchers
 
 template <class T>
 Rows<T> rows(const Tensor& x) {
-  if (!x) return {};
-  return {static_cast<T*>(x.raw()), x.strides()[0], x.strides()[1], x.strides()[2]};
+  const Strides& s = x.strides();
+  T* data = static_cast<T*>(x.raw());
+  return x.rank() == 5 ? Rows<T>{data, s[0], s[1], s[2], s[3]} : Rows<T>{data, s[0], s[1], 0, s[2]};
 }
 
 template <class T>
-Problem<T> problem(const Tensor& q, const Tensor& k, const Tensor& v, FlashOptions options) {
+Problem<T> problem(const FlashInputs& in) {
+  const Tensor &q = in.q, &k = in.k, &v = in.v;
   Problem<T> p{};
   p.q = rows<const T>(q), p.k = rows<const T>(k), p.v = rows<const T>(v);
-  p.heads = int(q.size(1)), p.group = int(q.size(1) / k.size(1));
-  p.tq = int(q.size(2)), p.tk = int(k.size(2));
-  p.scale = float(options.scale), p.causal = options.causal;
+  p.heads = int(q.size(1) * q.size(2)), p.group = int(q.size(2));
+  p.tq = int(q.size(3)), p.tk = int(k.size(2));
+  p.scale = float(in.scale), p.causal = in.causal;
   return p;
 }
 
@@ -404,7 +407,7 @@ void launch(Kernel kernel, dim3 grid, int threads, int bytes, Device device, con
 /// Calls f<T, D>() for the dtype and head size of q.
 template <class F>
 void dispatch(const Tensor& q, F f) {
-  bool small = q.size(3) == 64;
+  bool small = q.size(-1) == 64;
   if (q.dtype() == DType::bf16) small ? f.template operator()<bf16, 64>() : f.template operator()<bf16, 128>();
   else small ? f.template operator()<f16, 64>() : f.template operator()<f16, 128>();
 }
@@ -412,69 +415,60 @@ void dispatch(const Tensor& q, F f) {
 constexpr int kWarps = 8;
 unsigned blocks_of(int64_t n, int size) { return unsigned((n + size - 1) / size); }
 
-bool readable(const Tensor& x) {
-  bool aligned = uintptr_t(x.raw()) % 16 == 0;
-  for (int d = 0; d < 3; ++d) aligned = aligned && x.strides()[d] % 8 == 0;
-  return aligned && x.strides()[3] == 1;
-}
-
-/// (B, H, T, d), lying in memory as (B, T, H, d).
-Tensor empty_heads(const Tensor& like) {
-  int64_t B = like.size(0), H = like.size(1), T = like.size(2), d = like.size(3);
-  Tensor x = empty({B, T, H, d}, like.dtype(), like.device());
-  return x.alias({B, H, T, d}, {T * H * d, d, H * d, 1}, 0);
-}
-
 }  // namespace
+
+bool flash_attention_reads(const Tensor& x) {
+  bool aligned = uintptr_t(x.raw()) % 16 == 0;
+  for (int d = 0; d + 1 < x.rank(); ++d) aligned = aligned && x.strides()[d] % 8 == 0;
+  return aligned && x.strides()[-1] == 1;
+}
 
 bool flash_attention_fits(const Tensor& q, const Tensor& k, const Tensor& v) {
   bool type = q.dtype() == DType::bf16 || q.dtype() == DType::f16;
-  bool size = q.size(3) == 64 || q.size(3) == 128;
-  return q.device().is_cuda() && type && size && q.numel() > 0 && k.numel() > 0 && readable(q) &&
-         readable(k) && readable(v) && v.size(3) == q.size(3);
+  bool size = q.size(-1) == 64 || q.size(-1) == 128;
+  return q.device().is_cuda() && type && size && q.numel() > 0 && k.numel() > 0 && flash_attention_reads(q) && flash_attention_reads(k) &&
+         flash_attention_reads(v) && v.size(-1) == q.size(-1);
 }
 
-FlashForward flash_forward(const Tensor& q, const Tensor& k, const Tensor& v, FlashOptions options) {
-  FlashForward y{empty_heads(q), empty({q.size(0), q.size(1), q.size(2)}, DType::f32, q.device())};
-  dispatch(q, [&]<class T, int D>() {
-    Problem<T> p = problem<T>(q, k, v, options);
-    p.out = rows<T>(y.o), p.lse = y.lse.data<float>();
-    dim3 grid(blocks_of(p.tq, 16 * kWarps), unsigned(p.heads), unsigned(q.size(0)));
+void flash_forward(const FlashInputs& in, const Tensor& o, const Tensor& lse) {
+  dispatch(in.q, [&]<class T, int D>() {
+    Problem<T> p = problem<T>(in);
+    p.out = rows<T>(o), p.lse = lse.data<float>();
+    dim3 grid(blocks_of(p.tq, 16 * kWarps), unsigned(p.heads), unsigned(in.q.size(0)));
     launch(flash_forward_kernel<T, D, kWarps>, grid, 32 * kWarps, (16 * kWarps + 4 * kBlock) * D * 2,
-           q.device(), p);
+           in.q.device(), p);
   });
-  return y;
 }
 
-FlashBackward flash_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
-                             const Tensor& lse, const Tensor& d_o, FlashOptions options) {
-  FlashBackward y{empty_heads(q), empty_heads(k), empty_heads(v)};
-  Tensor delta = empty(lse.shape(), DType::f32, q.device());
-  dispatch(q, [&]<class T, int D>() {
-    Problem<T> p = problem<T>(q, k, v, options);
+void flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+                    const FlashGradients& to) {
+  Tensor delta = empty(lse.shape(), DType::f32, lse.device());
+  dispatch(in.q, [&]<class T, int D>() {
+    Problem<T> p = problem<T>(in);
     p.o = rows<const T>(o), p.d_o = rows<const T>(d_o);
-    p.dq = rows<T>(y.dq), p.dk = rows<T>(y.dk), p.dv = rows<T>(y.dv);
+    p.dq = rows<T>(to.dq), p.dk = rows<T>(to.dk), p.dv = rows<T>(to.dv);
     p.lse = lse.data<float>(), p.delta = delta.data<float>();
-    unsigned B = unsigned(q.size(0)), heads = unsigned(p.heads), kv_heads = unsigned(k.size(1));
+    Device device = in.q.device();
+    unsigned B = unsigned(in.q.size(0)), heads = unsigned(p.heads), kv_heads = unsigned(in.k.size(1));
     int bytes = (2 * 16 * kWarps + 4 * kBlock) * D * 2;
-    launch(flash_delta_kernel<T, D>, dim3(blocks_of(p.tq, 8), heads, B), 256, 0, q.device(), p);
+    launch(flash_delta_kernel<T, D>, dim3(blocks_of(p.tq, 8), heads, B), 256, 0, device, p);
     launch(flash_keys_kernel<T, D, kWarps>, dim3(blocks_of(p.tk, 16 * kWarps), kv_heads, B), 32 * kWarps,
-           bytes, q.device(), p);
+           bytes, device, p);
     launch(flash_queries_kernel<T, D, kWarps>, dim3(blocks_of(p.tq, 16 * kWarps), heads, B), 32 * kWarps,
-           bytes, q.device(), p);
+           bytes, device, p);
   });
-  return y;
 }
 
 #else
 
+bool flash_attention_reads(const Tensor&) { return false; }
 bool flash_attention_fits(const Tensor&, const Tensor&, const Tensor&) { return false; }
-FlashForward flash_forward(const Tensor& q, const Tensor&, const Tensor&, FlashOptions) {
-  fail("flash attention needs a GPU, got ", q.describe());
+void flash_forward(const FlashInputs& in, const Tensor&, const Tensor&) {
+  fail("flash attention needs a GPU, got ", in.q.describe());
 }
-FlashBackward flash_backward(const Tensor& q, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                             const Tensor&, FlashOptions) {
-  fail("flash attention needs a GPU, got ", q.describe());
+void flash_backward(const FlashInputs& in, const Tensor&, const Tensor&, const Tensor&,
+                    const FlashGradients&) {
+  fail("flash attention needs a GPU, got ", in.q.describe());
 }
 
 #endif

@@ -4,27 +4,32 @@
 
 namespace gradus {
 
-struct FlashOptions {
+/// G query heads share each of the Hkv heads of keys and values. Strides are arbitrary but for the
+/// last, which is 1: queries, keys and values may lie in one packed tensor, and so may gradients.
+struct FlashInputs {
+  Tensor q;     // (B, Hkv, G, Tq, d)
+  Tensor k, v;  // (B, Hkv, Tk, d)
   bool causal = false;  // query i sees keys j ≤ i + Tk − Tq
   double scale = 1;
 };
 
-/// Whether the fast kernels take these operands: bf16 or f16 on a GPU, head size 64 or 128, rows of d
-/// contiguous and 16-byte aligned.
+/// Whether the rows of x are contiguous and 16-byte aligned: what all operands here must be.
+bool flash_attention_reads(const Tensor& x);
+
+/// Whether the fast kernels take these operands: bf16 or f16 on a GPU, head size 64 or 128,
+/// readable as above.
 bool flash_attention_fits(const Tensor& q, const Tensor& k, const Tensor& v);
 
-/// q (B, H, Tq, d), k, v (B, Hkv, Tk, d) of any strides → o (B, H, Tq, d), which lies in memory as
-/// (B, Tq, H, d), and lse (B, H, Tq) f32, the log-sum-exp of each row of scores (−∞: no key visible).
-struct FlashForward {
-  Tensor o, lse;
-};
-FlashForward flash_forward(const Tensor& q, const Tensor& k, const Tensor& v, FlashOptions options);
+/// Writes o, in the shape of q, and lse (B, Hkv·G, Tq) f32: the log-sum-exp of each row of scores, −∞
+/// where no key is visible.
+void flash_forward(const FlashInputs& in, const Tensor& o, const Tensor& lse);
 
-/// Gradients in the shapes of q, k, v, each lying in memory as (B, T, H, d). Equal calls give equal bits.
-struct FlashBackward {
+/// Where the gradients go, in the shapes of q, k, v.
+struct FlashGradients {
   Tensor dq, dk, dv;
 };
-FlashBackward flash_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
-                             const Tensor& lse, const Tensor& d_o, FlashOptions options);
+/// o and lse as written by flash_forward; d_o in the shape of q. Equal calls give equal bits.
+void flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+                    const FlashGradients& to);
 
 }  // namespace gradus
