@@ -1,0 +1,101 @@
+#include "models/bert.h"
+
+#include "autograd/node.h"
+#include "autograd/recompute.h"
+
+namespace gradus {
+namespace {
+
+const BertConfig& valid(const BertConfig& c) {
+  c.check_valid();
+  return c;
+}
+
+/// The generator of one place in the model during one forward: place 0 is the embedding, 1 … L are the
+/// blocks. Each has streams of its own, so a block draws the same numbers when it is run again.
+Generator generator_of(const Philox& forward, uint64_t place) {
+  constexpr uint64_t kDraws = 16;  // streams that a place may use in one forward
+  return Generator({Philox::at(forward.seed, place).seed, forward.stream * kDraws});
+}
+
+void check_inputs(const BertInputs& in, int64_t max_length) {
+  check(in.ids && in.ids.rank() == 2, "a BERT reads ids of shape (batch, length), got ",
+        in.ids.describe());
+  check(in.ids.size(1) <= max_length, "a text of ", in.ids.size(1), " tokens is longer than the ",
+        max_length, " that this model was made for");
+  check(in.types && in.types.shape() == in.ids.shape(), "ids ", in.ids.describe(),
+        " need segment types of the same shape, got ", in.types.describe());
+  check(!in.mask || (in.mask.shape() == in.ids.shape() && in.mask.dtype() == DType::u8), "ids ",
+        in.ids.describe(), " need a padding mask of the same shape and of u8 (0 at padding), got ",
+        in.mask.describe());
+}
+
+}  // namespace
+
+Bert::Bert(const BertConfig& c)
+    : config(valid(c)),
+      words(c.vocab, c.width),
+      positions(c.max_length, c.width),
+      types(c.types, c.width),
+      norm(c.width, c.epsilon),
+      drop(c.dropout),
+      pooler(c.width, c.width),
+      head(c.width, c.width),
+      head_norm(c.width, c.epsilon),
+      head_bias({c.vocab}, nn::init::zeros()),
+      next(c.width, 2) {
+  for (nn::Parameter* weight : {&words.weight, &positions.weight, &types.weight, &pooler.weight,
+                                &head.weight, &next.weight})
+    weight->init = nn::init::normal(c.deviation);
+  pooler.bias.init = head.bias.init = next.bias.init = nn::init::zeros();
+  for (int64_t layer = 0; layer < c.layers; ++layer) blocks.emplace_back(c);
+}
+
+Tensor Bert::operator()(const BertInputs& in, Generator* generator) const {
+  check_inputs(in, config.max_length);
+  int64_t B = in.ids.size(0), T = in.ids.size(1);
+  Tensor mask = in.mask ? reshape(in.mask, {B, 1, 1, T}) : Tensor();
+  Philox forward;
+  if (!drop.drops()) generator = nullptr;
+  if (generator) forward = generator->next();
+  auto run = [&](uint64_t place, auto f) {
+    Generator own = generator_of(forward, place);
+    return f(generator ? &own : nullptr);
+  };
+  Tensor x = words(in.ids) + slice(positions.weight, 0, 0, T) + types(in.types);
+  x = run(0, [&](Generator* g) { return drop(norm(x), g); });
+  for (size_t i = 0; i < blocks.size(); ++i)
+    x = run(i + 1, [&](Generator* g) { return run_block(blocks[i], x, mask, g); });
+  return x;
+}
+
+Tensor Bert::run_block(const BertBlock& block, const Tensor& x, const Tensor& mask,
+                       Generator* generator) const {
+  if (!recompute_blocks || !grad_enabled()) return block(x, mask, generator);
+  auto segment = [&block, mask, own = generator ? *generator : Generator(),
+                  draws = generator != nullptr](const Tensors& in) {
+    Generator again = own;
+    return Tensors{block(in[0], mask, draws ? &again : nullptr)};
+  };
+  return recompute(segment, {x})[0];
+}
+
+Tensor Bert::word_logits(const Tensor& h) const {
+  return linear(head_norm(gelu(head(h))), words.weight, head_bias);
+}
+
+Tensor Bert::pooled(const Tensor& h) const { return tanh(pooler(select(h, 1, 0))); }
+
+BertLoss Bert::loss(const BertInputs& in, const BertTargets& targets, Generator* generator) const {
+  Tensor h = (*this)(in, generator);
+  return {nn::cross_entropy_sum(word_logits(rows_at(h, targets.places)), targets.words),
+          nn::cross_entropy_sum(next_logits(pooled(h)), targets.random)};
+}
+
+Tensor rows_at(const Tensor& h, const Tensor& places) {
+  check(h.rank() == 3 && places && places.rank() == 1, "rows of h (B, T, C) at places (M), got ",
+        h.describe(), " and ", places.describe());
+  return index_select(reshape(h, {-1, h.size(2)}), 0, places);
+}
+
+}  // namespace gradus
