@@ -14,6 +14,7 @@ constexpr Command kCommands[] = {
     {"train", "train a GPT on a text or on token files", gradus::train::train_command},
     {"generate", "let a trained model write", gradus::train::generate_command},
     {"info", "print what is in a checkpoint", gradus::train::info_command},
+    {"schedule", "draw schedules of the learning rate", gradus::train::schedule_command},
 };
 
 }  // namespace

@@ -9,16 +9,6 @@ namespace {
 
 using nlohmann::json;
 
-// The rate of the first update is one step up the ramp: from 0 it would move nothing.
-sched::LearningRate learning_rate(const Settings& s) {
-  return {.init = s.warmup > 0 ? s.lr / double(s.warmup + 1) : 0,
-          .max = s.lr,
-          .min = s.min_lr,
-          .warmup = s.warmup * s.batch,
-          .decay = s.decay_steps * s.batch,
-          .style = sched::RateStyle::cosine};
-}
-
 LanguageModel initialized(const Settings& s, Device device) {
   LanguageModel model(s, device);
   model.initialize(uint64_t(s.seed));
@@ -49,6 +39,15 @@ auto read_meta(const CheckpointReader& reader, F&& f) {
 }
 
 }  // namespace
+
+sched::LearningRate learning_rate(const Settings& s) {
+  return {.init = s.warmup > 0 ? s.lr / double(s.warmup + 1) : 0,
+          .max = s.lr,
+          .min = s.min_lr,
+          .warmup = s.warmup * s.batch,
+          .decay = s.decay_steps * s.batch,
+          .style = sched::RateStyle::cosine};
+}
 
 RunState::RunState(const Settings& s, Device device)
     : model(initialized(s, device)),

@@ -37,6 +37,10 @@ struct RunState {
   void load(const CheckpointReader& reader);
 };
 
+/// The learning rate over a run's samples. That of the first update is one step up the ramp: from 0 it
+/// would move nothing.
+sched::LearningRate learning_rate(const Settings& settings);
+
 /// The settings that a checkpoint was written with. Error when it is not one of `gradus train`.
 Settings settings_of(const CheckpointReader& reader);
 
