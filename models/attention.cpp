@@ -18,24 +18,24 @@ Attention::Attention(const GptConfig& c, int64_t layer)
 }
 
 Tensor Attention::operator()(const Tensor& x, Generator* generator, KvCache* cache) const {
-  int64_t B = x.size(0), T = x.size(1);
-  auto heads_first = [&](const Tensor& t) {  // (B, T, groups, n, d) → (B, heads, T, d)
-    return permute(reshape(t, {B, T, -1, head_size_}), {0, 2, 1, 3});
-  };
-  Tensor packed = reshape(qkv(x), {B, T, groups_, per_group_ + 2, head_size_});
-  Tensors parts = split(packed, {per_group_, 1, 1}, 3);
-  Tensor q = heads_first(parts[0]), k = heads_first(parts[1]), v = heads_first(parts[2]);
-  if (rotate_) {
-    RopeOptions options{.base = rope_base_, .first_position = cache ? cache->length() : 0};
-    q = rope(q, options);
-    k = rope(k, options);
-  }
-  if (cache) std::tie(k, v) = cache->append(layer_, k, v);
   check(!drop.drops() || generator, "attention with dropout ", drop.p,
         " in training needs a generator: pass one, or call eval() of the module");
-  Tensor y = attention(
-      q, k, v, {.causal = true, .dropout = drop.drops() ? drop.p : 0, .generator = generator});
-  return out(reshape(permute(y, {0, 2, 1, 3}), {B, T, groups_ * per_group_ * head_size_}));
+  SelfAttentionOptions options{
+      {.causal = true, .dropout = drop.drops() ? drop.p : 0, .generator = generator}};
+  if (rotate_)
+    options.rope = RopeOptions{.base = rope_base_, .first_position = cache ? cache->length() : 0};
+  Tensor packed = reshape(qkv(x), {x.size(0), x.size(1), groups_, per_group_ + 2, head_size_});
+  if (cache) return out(attend_with(*cache, packed, options));
+  options.overwrite = true;
+  return out(self_attention(packed, options));
+}
+
+Tensor Attention::attend_with(KvCache& cache, const Tensor& packed,
+                              const SelfAttentionOptions& o) const {
+  UnpackedHeads heads = unpack_heads(packed);
+  if (o.rope) heads.q = rope(heads.q, *o.rope), heads.k = rope(heads.k, *o.rope);
+  auto [k, v] = cache.append(layer_, heads.k, heads.v);
+  return merge_heads(attention(heads.q, k, v, o));
 }
 
 }  // namespace gradus

@@ -23,6 +23,9 @@ struct Attention final : nn::Module {
   void fields(nn::Fields& f) override { f("qkv", qkv)("out", out)("drop", drop); }
 
  private:
+  Tensor attend_with(KvCache& cache, const Tensor& packed,
+                     const SelfAttentionOptions& options) const;
+
   int64_t layer_, groups_, per_group_, head_size_;
   bool rotate_;
   double rope_base_;

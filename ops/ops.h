@@ -2,6 +2,8 @@
 // The table of contents of ops/: every op, one line, its formula. Shapes broadcast where two tensors
 // meet; dtypes and devices must agree (cast() and to() are written out). A negative dimension counts
 // from the end. An op records itself when grad mode is on and an input requires a gradient.
+#include <optional>
+
 #include "autograd/tensor.h"
 #include "core/random.h"
 
@@ -144,7 +146,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
 Tensor count_targets(const Tensor& targets, int64_t ignore_index = -100, DType dtype = DType::f32);
 Tensor mse_loss(const Tensor& y, const Tensor& target, Reduction reduction = Reduction::mean);
 
-// ---- transformers (ops/rope.cu, ops/attention.cu) ---------------------------------------------
+// ---- transformers (ops/rope.cu, ops/attention.cu, ops/self_attention.cpp) ---------------------------------------------
 enum class RopeKind { half, interleaved };
 struct RopeOptions {
   double base = 10000;
@@ -161,5 +163,18 @@ struct AttentionOptions {
 };
 /// q (B, H, Tq, d), k and v (B, Hkv, Tk, d), H a multiple of Hkv → (B, H, Tq, d).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
+
+/// Queries, keys and values as one product leaves them: packed (B, T, G, n + 2, d) holds for each of G
+/// groups its n query heads, then their keys, then their values.
+struct SelfAttentionOptions : AttentionOptions {
+  std::optional<RopeOptions> rope{};  // turns queries and keys
+  bool overwrite = false;             // packed may be overwritten: nobody reads it later
+};
+Tensor self_attention(const Tensor& packed, SelfAttentionOptions options = {});   // (B, T, G·n·d)
+struct UnpackedHeads {
+  Tensor q, k, v;                     // (B, G·n, T, d), (B, G, T, d), (B, G, T, d)
+};
+UnpackedHeads unpack_heads(const Tensor& packed);
+Tensor merge_heads(const Tensor& x);  // (B, H, T, d) → (B, T, H·d)
 
 }  // namespace gradus

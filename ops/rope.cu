@@ -9,25 +9,46 @@
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
 #include "core/elementwise.h"
-#include "ops/ops.h"
+#include "ops/rope.h"
 
 namespace gradus {
 namespace {
 
-/// x (B, H, T, d) with any strides but the last, which is 1; y contiguous.
+/// An array (B, G, M, T, d) of any strides but the last, which is 1.
+template <class T>
+struct Heads {
+  T* data;
+  int64_t groups, members;                 // G and M
+  int64_t batch, group, member, position;  // strides
+
+  explicit Heads(const Tensor& x)
+      : data(static_cast<T*>(x.raw())),
+        groups(x.size(1)),
+        members(x.size(2)),
+        batch(x.strides()[0]),
+        group(x.strides()[1]),
+        member(x.strides()[2]),
+        position(x.strides()[3]) {}
+
+  /// Row t of head n, counted over B, G and M.
+  GRADUS_HD T* row(int64_t n, int64_t t) const {
+    return data + n / members / groups * batch + n / members % groups * group +
+           n % members * member + t * position;
+  }
+  bool aligned(int64_t elements) const {
+    return aligned_to(elements * int64_t(sizeof(T)), data) && batch % elements == 0 &&
+           group % elements == 0 && member % elements == 0 && position % elements == 0;
+  }
+};
+
+/// y may be x: each pair is read before it is written.
 template <class T>
 struct Rotation {
-  int64_t B, H, length, d;
-  int64_t stride_b, stride_h, stride_t;
-  const T* x;
-  T* y;
+  int64_t heads, length, d;  // B G M, T, d
+  Heads<const T> x;
+  Heads<T> y;
   int64_t first_position;
   double base, direction;  // +1, or −1 backward
-
-  GRADUS_HD const T* row_in(int64_t n, int64_t t) const {
-    return x + n / H * stride_b + n % H * stride_h + t * stride_t;
-  }
-  GRADUS_HD T* row_out(int64_t n, int64_t t) const { return y + (n * length + t) * d; }
 };
 
 template <class A>
@@ -89,14 +110,14 @@ template <bool kHalf, class T>
 void rotate_cpu(const Rotation<T>& r) {
   using A = Compute<T>;
   constexpr int64_t kStretch = Angles::kStretch;
-  int64_t rows = r.B * r.H, stretches = (r.length + kStretch - 1) / kStretch;
+  int64_t rows = r.heads, stretches = (r.length + kStretch - 1) / kStretch;
   auto rotate_stretch = [&](int64_t stretch, A* wave) {
     int64_t from = stretch * kStretch, to = std::min(r.length, from + kStretch);
     Angles angles(r.d, r.base, r.direction, r.first_position + from);
     for (int64_t t = from; t < to; ++t, angles.next()) {
       std::copy_n(angles.waves(), r.d, wave);
       for (int64_t n = 0; n < rows; ++n)
-        rotate_row<kHalf>(r.d / 2, r.row_in(n, t), r.row_out(n, t), wave, wave + r.d / 2);
+        rotate_row<kHalf>(r.d / 2, r.x.row(n, t), r.y.row(n, t), wave, wave + r.d / 2);
     }
   };
   int64_t grain = std::max<int64_t>(1, kGrain / (kStretch * rows * r.d));
@@ -134,11 +155,11 @@ __global__ void __launch_bounds__(128) rotate_kernel(const Rotation<T> r) {
     wave(double(r.first_position + t) * theta * (r.direction / 6.283185307179586), cosine[j],
          sine[j]);
   }
-  for (int64_t n = blockIdx.y; n < r.B * r.H; n += gridDim.y) {
+  for (int64_t n = blockIdx.y; n < r.heads; n += gridDim.y) {
     Pack<T, V> pack[2];
 #pragma unroll
     for (int k = 0; k < 2; ++k)
-      pack[k] = *reinterpret_cast<const Pack<T, V>*>(r.row_in(n, t) + at[k]);
+      pack[k] = *reinterpret_cast<const Pack<T, V>*>(r.x.row(n, t) + at[k]);
 #pragma unroll
     for (int j = 0; j < V; ++j) {
       T& x1 = kHalf ? pack[0].v[j] : pack[2 * j / V].v[2 * j % V];
@@ -148,7 +169,7 @@ __global__ void __launch_bounds__(128) rotate_kernel(const Rotation<T> r) {
       x1 = T(first), x2 = T(second);
     }
 #pragma unroll
-    for (int k = 0; k < 2; ++k) *reinterpret_cast<Pack<T, V>*>(r.row_out(n, t) + at[k]) = pack[k];
+    for (int k = 0; k < 2; ++k) *reinterpret_cast<Pack<T, V>*>(r.y.row(n, t) + at[k]) = pack[k];
   }
 }
 
@@ -156,12 +177,11 @@ template <bool kHalf, class T>
 void rotate_cuda(Device device, const Rotation<T>& r) {
   constexpr int V = 16 / int(sizeof(T)), kThreads = 128;
   cudaStream_t stream = cuda::stream(device);
-  bool wide = r.d / 2 % V == 0 && aligned_to(16, r.x) && aligned_to(16, r.y);
-  wide = wide && r.stride_b % V == 0 && r.stride_h % V == 0 && r.stride_t % V == 0;
+  bool wide = r.d / 2 % V == 0 && r.x.aligned(V) && r.y.aligned(V);
   int64_t threads = r.length * (r.d / 2) / (wide ? V : 1),
           blocks = (threads + kThreads - 1) / kThreads;
   int64_t enough = std::max<int64_t>(1, 16 * cuda::multiprocessors(device) / blocks);
-  dim3 grid(unsigned(blocks), unsigned(std::min({r.B * r.H, enough, int64_t(65535)})));
+  dim3 grid(unsigned(blocks), unsigned(std::min({r.heads, enough, int64_t(65535)})));
   if (wide)
     rotate_kernel<kHalf, V><<<grid, kThreads, 0, stream>>>(r);
   else
@@ -173,14 +193,13 @@ void rotate_cuda(Device device, const Rotation<T>& r) {
 
 // ---- op
 
-/// x (…, T, d) as (B, H, T, d) with neighbouring entries of a row neighbours in memory.
+/// x (…, T, d) as (B, G, M, T, d). With more dimensions than that, x is contiguous.
 Tensor as_heads(const Tensor& x) {
-  Tensor v = x.rank() <= 4 && x.strides()[-1] == 1 ? x.detach() : contiguous(x);
-  Shape shape = v.shape();
-  Strides strides = v.strides();
-  for (; shape.rank() > 4; shape.erase(0), strides.erase(0)) shape[1] *= shape[0];
-  for (; shape.rank() < 4; shape.insert(0, 1)) strides.insert(0, 0);
-  return v.alias(shape, strides, v.offset());
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  for (; shape.rank() > 5; shape.erase(0), strides.erase(0)) shape[1] *= shape[0];
+  for (; shape.rank() < 5; shape.insert(0, 1)) strides.insert(0, 0);
+  return x.alias(shape, strides, x.offset());
 }
 
 struct Rope {
@@ -191,29 +210,36 @@ struct Rope {
 
   Tensor forward(const Tensor& x) {
     Tensor y = empty_like(x);
-    if (y.numel() == 0) return y;
-    Tensor in = as_heads(x);
-    const Strides& s = in.strides();
-    dispatch_floating(name, x.dtype(), [&]<class T>() {
-      Rotation<T> r{in.size(0),   in.size(1),
-                    in.size(2),   in.size(3),
-                    s[0],         s[1],
-                    s[2],         in.data<T>(),
-                    y.data<T>(),  options.first_position,
-                    options.base, back ? -1.0 : 1.0};
-      const bool half = options.kind == RopeKind::half;
-#if defined(__CUDACC__)
-      if (x.device().is_cuda())
-        return half ? rotate_cuda<true>(x.device(), r) : rotate_cuda<false>(x.device(), r);
-#endif
-      half ? rotate_cpu<true>(r) : rotate_cpu<false>(r);
-    });
+    bool readable = x.rank() <= 5 && (x.strides()[-1] == 1 || x.size(-1) == 0);
+    rotate_into(y, readable ? x : contiguous(x), options, back);
     return y;
   }
   Tensor backward(const Tensor& dy) { return apply(Rope{.options = options, .back = !back}, dy); }
 };
 
 }  // namespace
+
+void rotate_into(const Tensor& y, const Tensor& x, RopeOptions options, bool back) {
+  if (y.numel() == 0) return;
+  y.will_write("rope");
+  Tensor from = as_heads(x), to = as_heads(y);
+  dispatch_floating("rope", x.dtype(), [&]<class T>() {
+    Rotation<T> r{from.numel() / (from.size(3) * from.size(4)),
+                  from.size(3),
+                  from.size(4),
+                  Heads<const T>(from),
+                  Heads<T>(to),
+                  options.first_position,
+                  options.base,
+                  back ? -1.0 : 1.0};
+    const bool half = options.kind == RopeKind::half;
+#if defined(__CUDACC__)
+    if (x.device().is_cuda())
+      return half ? rotate_cuda<true>(x.device(), r) : rotate_cuda<false>(x.device(), r);
+#endif
+    half ? rotate_cpu<true>(r) : rotate_cpu<false>(r);
+  });
+}
 
 Tensor rope(const Tensor& x, RopeOptions options) {
   check(bool(x), "rope: the operand is undefined");

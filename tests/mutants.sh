@@ -75,7 +75,7 @@ mutant autograd/tensor.cpp 's/^  \+\+impl_->storage->version;//'                
 mutant nn/init.cu        's/count = std::min\(\{kPiece, end - i, map.run - i % map.run\}\)/count = std::min(kPiece, end - i)/' 'Init.R10*'
 mutant optim/adam.cu     's/fused\(std::sqrt\(v\), root, epsilon\)/std::sqrt(fused(v, root * root, epsilon))/' 'Adam.Three*:Adam.O11*'
 mutant optim/optimizer.cpp 's/^  if \(result.applied\)/  if (true)/'                          'Step.O1*'
-mutant models/attention.cpp 's/parts\[1\]\), v = heads_first\(parts\[2\]/parts[2]), v = heads_first(parts[1]/' 'Gpt.Rows*'
+mutant ops/self_attention.cpp 's/parts\[1\]\), heads_first\(parts\[2\]/parts[2]), heads_first(parts[1]/' 'Gpt.Rows*'
 mutant models/attention.cpp 's/cache \? cache->length\(\) : 0/0/'                              'Gpt.S16*'
 mutant models/gpt.cpp    's/run\(i \+ 1, /run(1, /'                                            'Gpt.R5_Blocks*'
 

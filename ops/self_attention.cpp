@@ -1,0 +1,146 @@
+// Self-attention of heads that lie packed in one tensor, as one matrix product leaves them:
+//
+//   packed (B, T, G, n + 2, d)     G groups of n query heads, and the keys and values that they share
+//
+//   position t   │ q₀ … q_{n−1} k v │ q₀ … q_{n−1} k v │ …        one row of memory
+//
+// It is   split → rope → attention → merge the heads,   and where flash attention fits it is computed
+// without moving anything: the kernels read queries, keys and values where they lie, positions are
+// rotated in place, and the gradients of all three are written into one tensor laid out like `packed`,
+// which is what the product's own backward wants. Split and concatenated as tensors of their own, the
+// gradients would be read and written once more.
+#include <cmath>
+
+#include "autograd/accumulate.h"
+#include "autograd/apply.h"
+#include "autograd/gradcheck.h"
+#include "ops/flash_attention.h"
+#include "ops/rope.h"
+
+namespace gradus {
+namespace {
+
+/// What of packed (B, T, G, n + 2, d) is attended with: views, no copies.
+struct Parts {
+  Tensor q;        // (B, G, n, T, d)
+  Tensor k, v;     // (B, G, T, d)
+  Tensor rotated;  // (B, G, n + 1, T, d): queries and keys
+
+  explicit Parts(const Tensor& packed) {
+    const Shape& n = packed.shape();
+    const Strides& s = packed.strides();
+    int64_t queries = n[3] - 2;
+    auto members = [&](int64_t count) {
+      return packed.alias({n[0], n[2], count, n[1], n[4]}, {s[0], s[2], s[3], s[1], s[4]},
+                          packed.offset());
+    };
+    auto member = [&](int64_t i) {
+      return packed.alias({n[0], n[2], n[1], n[4]}, {s[0], s[2], s[1], s[4]},
+                          packed.offset() + i * s[3]);
+    };
+    q = members(queries), rotated = members(queries + 1);
+    k = member(queries), v = member(queries + 1);
+  }
+};
+
+/// (B, T, G·n·d) as (B, G, n, T, d).
+Tensor heads_of(const Tensor& y, const Tensor& like) {
+  int64_t B = like.size(0), G = like.size(1), n = like.size(2), T = like.size(3), d = like.size(4);
+  return y.alias({B, G, n, T, d}, {T * G * n * d, n * d, d, G * n * d, 1}, y.offset());
+}
+
+struct SelfAttention {
+  static constexpr auto name = "self_attention";
+  SelfAttentionOptions options{};
+  double scale = 1;
+  Saved packed{};  // rotated
+  SavedOutput o{};
+  Tensor lse{};  // (B, G·n, T)
+
+  FlashInputs inputs(const Parts& p) const { return {p.q, p.k, p.v, options.causal, scale}; }
+
+  Tensor forward(const Tensor& input) {
+    Tensor x = input;
+    if (options.rope) {
+      if (!options.overwrite) x = clone_values(input);
+      Tensor rows = Parts(x.detach()).rotated;
+      rotate_into(rows, rows, *options.rope);
+    }
+    packed = x;
+    Parts p(x.detach());
+    int64_t B = p.q.size(0), heads = p.q.size(1) * p.q.size(2), T = p.q.size(3), d = p.q.size(4);
+    Tensor y = empty({B, T, heads * d}, x.dtype(), x.device());
+    lse = empty({B, heads, T}, DType::f32, x.device());
+    flash_forward(inputs(p), heads_of(y, p.q), lse);
+    o = y;
+    return y;
+  }
+
+  Tensor backward(const Tensor& gradient) {
+    Parts p(packed->detach());
+    Tensor dx = empty(packed->shape(), packed->dtype(), packed->device());
+    Parts to(dx);
+    bool readable = gradient.is_contiguous() && flash_attention_reads(gradient);
+    Tensor dy = readable ? gradient.detach() : contiguous(gradient);
+    flash_backward(inputs(p), heads_of(*o, p.q), lse, heads_of(dy, p.q), {to.q, to.k, to.v});
+    if (options.rope) rotate_into(to.rotated, to.rotated, *options.rope, true);
+    return dx;
+  }
+};
+
+}  // namespace
+
+static void check_packed(const Tensor& packed) {
+  check(packed && packed.rank() == 5 && packed.size(3) >= 3,
+        "packed heads are (B, T, groups, heads of a group + 2, d), got ", packed.describe());
+}
+
+UnpackedHeads unpack_heads(const Tensor& packed) {
+  check_packed(packed);
+  int64_t B = packed.size(0), T = packed.size(1), d = packed.size(4), n = packed.size(3) - 2;
+  Tensors parts = split(packed, {n, 1, 1}, 3);
+  auto heads_first = [&](const Tensor& x) {
+    return permute(reshape(x, {B, T, -1, d}), {0, 2, 1, 3});
+  };
+  return {heads_first(parts[0]), heads_first(parts[1]), heads_first(parts[2])};
+}
+
+Tensor merge_heads(const Tensor& x) {
+  check(x && x.rank() == 4, "heads to merge are (B, H, T, d), got ", x.describe());
+  return reshape(permute(x, {0, 2, 1, 3}), {x.size(0), x.size(2), x.size(1) * x.size(3)});
+}
+
+Tensor self_attention(const Tensor& packed, SelfAttentionOptions o) {
+  check_packed(packed);
+  if (!o.mask && o.dropout == 0 && packed.is_contiguous()) {
+    Parts p(packed.detach());
+    if (flash_attention_fits(p.q, p.k, p.v)) {
+      double scale = o.scale != 0 ? o.scale : 1 / std::sqrt(double(packed.size(4)));
+      return apply(SelfAttention{.options = o, .scale = scale}, packed);
+    }
+  }
+  UnpackedHeads heads = unpack_heads(packed);
+  if (o.rope) heads.q = rope(heads.q, *o.rope), heads.k = rope(heads.k, *o.rope);
+  return merge_heads(attention(heads.q, heads.k, heads.v, o));
+}
+
+static const Gradcheck checks[] = {
+    {"self_attention",
+     [](Sampler& s) {
+       return self_attention(s.normal({2, 3, 2, 4, 6}), {{.causal = true}});
+     },
+     false, 64},
+    {"self_attention",
+     [](Sampler& s) {
+       return self_attention(s.normal({1, 5, 2, 3, 64}),
+                             {{.causal = true}, RopeOptions{.base = 500}});
+     },
+     false, 64},
+    {"self_attention",
+     [](Sampler& s) {
+       return self_attention(s.normal({2, 3, 1, 4, 64}));
+     },
+     false, 64},
+};
+
+}  // namespace gradus
