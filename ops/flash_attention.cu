@@ -23,6 +23,7 @@
 #include "ops/flash_attention.h"
 
 #include "core/cuda.h"
+#include "ops/flash_backward_hopper.h"
 #include "ops/mma.h"
 
 namespace gradus {
@@ -442,6 +443,12 @@ void flash_forward(const FlashInputs& in, const Tensor& o, const Tensor& lse) {
 
 void flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
                     const FlashGradients& to) {
+  bool hopper = flash_backward_hopper_fits(in, d_o);
+  hopper ? flash_backward_hopper(in, o, lse, d_o, to) : flash_backward_mma(in, o, lse, d_o, to);
+}
+
+void flash_backward_mma(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+                        const FlashGradients& to) {
   Tensor delta = empty(lse.shape(), DType::f32, lse.device());
   dispatch(in.q, [&]<class T, int D>() {
     Problem<T> p = problem<T>(in);
@@ -468,6 +475,10 @@ void flash_forward(const FlashInputs& in, const Tensor&, const Tensor&) {
 }
 void flash_backward(const FlashInputs& in, const Tensor&, const Tensor&, const Tensor&,
                     const FlashGradients&) {
+  fail("flash attention needs a GPU, got ", in.q.describe());
+}
+void flash_backward_mma(const FlashInputs& in, const Tensor&, const Tensor&, const Tensor&,
+                        const FlashGradients&) {
   fail("flash attention needs a GPU, got ", in.q.describe());
 }
 

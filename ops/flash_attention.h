@@ -32,4 +32,8 @@ struct FlashGradients {
 void flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
                     const FlashGradients& to);
 
+/// The same without the instructions of Hopper.
+void flash_backward_mma(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+                        const FlashGradients& to);
+
 }  // namespace gradus

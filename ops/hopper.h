@@ -142,16 +142,49 @@ __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_grou
 __device__ inline void wait_stores() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
+/// The same until what it wrote can be seen.
+__device__ inline void wait_writes() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/// One thread: plain bytes, a multiple of 16, from and to addresses that are multiples of 16. The last
+/// adds floats to those in memory; like store() it belongs to a batch.
+__device__ inline void load_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__device__ inline void store_bytes(void* to, uint32_t from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
+__device__ inline void add_floats(float* to, uint32_t from, int bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+      "r"(from), "r"(bytes)
+      : "memory");
+}
 
 /// What this thread stored to shared memory is seen by later wgmma and copies.
 __device__ inline void fence_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/// The same for all memory: orders copies and ordinary accesses of other threads, met through a flag.
+__device__ inline void fence_async_all() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
 /// Four 8×8 tiles to shared memory; lane i gives the address of row i % 8 of tile i / 8.
 __device__ inline void store_tiles(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
                                    uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+/// The same, each tile transposed.
+__device__ inline void store_tiles_transposed(uint32_t address, uint32_t r0, uint32_t r1,
+                                              uint32_t r2, uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
                "r"(r0), "r"(r1), "r"(r2), "r"(r3)
                : "memory");
 }

@@ -1,0 +1,166 @@
+// The backward by wgmma, on packed operands, against explicit attention in f64 on the CPU and against
+// the mma.sync kernels, from the same rounded inputs.
+#include "ops/flash_backward_hopper.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/allocator.h"
+#include "core/cuda.h"
+#include "ops/ops.h"
+
+namespace gradus {
+namespace {
+
+struct Case {
+  int64_t B, groups, members, Tq, Tk, d;
+  bool causal;
+};
+
+/// Heads `first` … `first + n − 1` of each group of packed (B, T, groups, width, d), as
+/// (B, groups, n, T, d).
+Tensor heads(const Tensor& packed, int64_t first, int64_t n) {
+  return permute(slice(packed, 3, first, first + n), {0, 2, 3, 1, 4});
+}
+Tensor head(const Tensor& packed, int64_t i) { return select(heads(packed, i, 1), 2, 0); }
+
+/// ‖a − b‖ / ‖b‖ (Frobenius); NaN counts as infinite.
+double error_of(const Tensor& a, const Tensor& b) {
+  std::vector<double> x = a.to_vector(), y = b.to_vector();
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    difference += (x[i] - y[i]) * (x[i] - y[i]);
+    size += y[i] * y[i];
+  }
+  double e = size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
+  return std::isnan(e) ? INFINITY : e;
+}
+
+constexpr double kUnwritten = 77;  // exact in 16 bits
+
+/// Queries and one head more in each group, so that gradients are written between other numbers; keys
+/// and values packed.
+struct Operands {
+  Case c;
+  Tensor queries, keys, o, lse, d_o;
+  FlashInputs in;
+
+  Operands(const Case& shape, DType dtype) : c(shape) {
+    Generator g(23);
+    auto numbers = [&](const Shape& s) {
+      return to(cast(normal(s, g, 0, 1, DType::f32), dtype), kCuda);
+    };
+    queries = numbers({c.B, c.Tq, c.groups, c.members + 1, c.d});
+    keys = numbers({c.B, c.Tk, c.groups, 2, c.d});
+    d_o = heads(numbers({c.B, c.Tq, c.groups, c.members, c.d}), 0, c.members);
+    o = heads(empty({c.B, c.Tq, c.groups, c.members, c.d}, dtype, kCuda), 0, c.members);
+    lse = empty({c.B, c.groups * c.members, c.Tq}, DType::f32, kCuda);
+    in = {heads(queries, 0, c.members), head(keys, 0), head(keys, 1), c.causal,
+          1 / std::sqrt(double(c.d))};
+    flash_forward(in, o, lse);
+  }
+
+  using Backward = void (*)(const FlashInputs&, const Tensor&, const Tensor&, const Tensor&,
+                            const FlashGradients&);
+  /// The packed gradients of queries and keys.
+  Tensors gradients(Backward backward) const {
+    Tensor dq = full(queries.shape(), kUnwritten, queries.dtype(), kCuda);
+    Tensor dkv = full(keys.shape(), NAN, keys.dtype(), kCuda);
+    backward(in, o, lse, d_o, {heads(dq, 0, c.members), head(dkv, 0), head(dkv, 1)});
+    return {dq, dkv};
+  }
+
+  /// dq, dk, dv in f64 on the CPU.
+  Tensors exact() const {
+    auto leaf = [](const Tensor& x, const Shape& s) {
+      return reshape(cast(to(contiguous(x), kCpu), DType::f64), s).detach();
+    };
+    Shape many{c.B, c.groups * c.members, c.Tq, c.d}, few{c.B, c.groups, c.Tk, c.d};
+    Tensors x{leaf(in.q, many), leaf(in.k, few), leaf(in.v, few)};
+    for (const Tensor& t : x) t.requires_grad_();
+    return grad(attention(x[0], x[1], x[2], {.causal = c.causal}), x, leaf(d_o, many));
+  }
+};
+
+/// Tiles are 128 or 64 queries × 128 keys: sizes on both sides of their borders, rows that see no key,
+/// more pieces of work than multiprocessors.
+const Case kCases[] = {
+    {1, 1, 1, 128, 128, 64, false}, {2, 3, 1, 256, 256, 64, true},  {2, 2, 2, 200, 200, 64, true},
+    {1, 2, 1, 63, 130, 64, false},  {1, 1, 2, 1, 77, 64, true},     {1, 2, 1, 300, 100, 64, true},
+    {1, 2, 3, 333, 555, 64, true},  {2, 40, 1, 260, 260, 64, true}, {1, 1, 1, 5, 1, 64, false},
+    {1, 1, 1, 64, 128, 128, false}, {2, 2, 1, 257, 257, 128, true}, {1, 2, 1, 65, 190, 128, false},
+    {1, 1, 2, 1, 300, 128, true},   {1, 2, 2, 333, 200, 128, true}, {1, 1, 1, 1, 1, 128, true},
+};
+
+template <class F>
+void for_each_case(F f) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  PoisonAllocations poison;
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (const Case& c : kCases) {
+      Operands x(c, dtype);
+      if (!flash_backward_hopper_fits(x.in, x.d_o)) GTEST_SKIP() << "no GPU of this kind";
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << " Tq " << c.Tq << " Tk " << c.Tk << " d "
+                                      << c.d << " group " << c.members);
+      f(x);
+    }
+}
+
+// P and dS are rounded to 16 bits before their products: a relative error of u each, at random signs;
+// the results are rounded once more. 4 u covers these three, and that δ comes from a rounded O.
+TEST(FlashBackwardHopper, EqualsExplicitAttentionInF64) {
+  for_each_case([](const Operands& x) {
+    Tensors got = x.gradients(flash_backward_hopper), want = x.exact();
+    double tolerance = 4 * roundoff(x.in.q.dtype());
+    EXPECT_LT(error_of(head(got[1], 1), want[2]), tolerance);
+    if (x.c.Tk == 1) return;  // one key: dq and dk are exactly 0 in f64, and rounding in 16 bits
+    EXPECT_LT(error_of(heads(got[0], 0, x.c.members), want[0]), tolerance);
+    EXPECT_LT(error_of(head(got[1], 0), want[1]), tolerance);
+  });
+}
+
+// Both round P and dS at the same places and differ in the order of f32 sums and in 2^x. That moves few
+// values across a rounding border: at most one in four by one ulp, 2 u, is √¼ · 2 u = u.
+TEST(FlashBackwardHopper, EqualsTheKernelsWithoutWgmma) {
+  for_each_case([](const Operands& x) {
+    Tensors got = x.gradients(flash_backward_hopper), want = x.gradients(flash_backward_mma);
+    double tolerance = roundoff(x.in.q.dtype());
+    EXPECT_LT(error_of(head(got[1], 1), head(want[1], 1)), tolerance);
+    if (x.c.Tk == 1) return;
+    EXPECT_LT(error_of(heads(got[0], 0, x.c.members), heads(want[0], 0, x.c.members)), tolerance);
+    EXPECT_LT(error_of(head(got[1], 0), head(want[1], 0)), tolerance);
+  });
+}
+
+TEST(FlashBackwardHopper, WritesWhatItShouldAndEqualBitsEachTime) {
+  for_each_case([](const Operands& x) {
+    Tensors first = x.gradients(flash_backward_hopper);
+    for (double beside : heads(first[0], x.c.members, 1).to_vector()) ASSERT_EQ(beside, kUnwritten);
+    for (int i = 0; i < 2; ++i) {
+      Tensors again = x.gradients(flash_backward_hopper);
+      EXPECT_EQ(again[0].to_vector(), first[0].to_vector());
+      EXPECT_EQ(again[1].to_vector(), first[1].to_vector());
+    }
+  });
+}
+
+// edge-cases: a row that sees no key has gradient 0, whatever stands in dO.
+TEST(FlashBackwardHopper, QueriesThatSeeNoKeyGetZero) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  Operands x({1, 2, 1, 300, 100, 64, true}, DType::bf16);
+  if (!flash_backward_hopper_fits(x.in, x.d_o)) GTEST_SKIP() << "no GPU of this kind";
+  Tensor dq = heads(x.gradients(flash_backward_hopper)[0], 0, 1);
+  for (double v : slice(dq, 3, 0, 200).to_vector()) ASSERT_EQ(v, 0);
+  EXPECT_NE(slice(dq, 3, 201, 202).to_vector()[0], 0);
+}
+
+TEST(FlashBackwardHopper, LeavesRepeatedRowsToOthers) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  Operands x({1, 1, 1, 128, 128, 64, true}, DType::bf16);
+  Tensor repeated = expand(slice(x.d_o, 3, 0, 1), x.d_o.shape());
+  EXPECT_FALSE(flash_backward_hopper_fits(x.in, repeated));
+}
+
+}  // namespace
+}  // namespace gradus
