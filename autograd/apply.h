@@ -24,6 +24,7 @@
 
 #include "autograd/engine.h"
 #include "autograd/saved.h"
+#include "core/scope.h"
 
 namespace gradus {
 
@@ -145,6 +146,7 @@ class OpNode final : public Node, public Pooled {
 template <class Op, class... Inputs>
 auto apply(Op op, const Inputs&... inputs) {
   (void)op_is_named<Op>;
+  Scope scope(Op::name, Phase::forward);
   bool recorded = grad_enabled() && (detail::wants_grad(inputs) || ...);
   if constexpr (!detail::HasBackward<Op>) {
     if (recorded) detail::fail_no_backward(Op::name);

@@ -13,6 +13,7 @@
 #include "autograd/accumulate.h"
 #include "autograd/apply.h"
 #include "autograd/meta.h"
+#include "core/scope.h"
 
 namespace gradus {
 
@@ -184,7 +185,13 @@ class Sweep {
   void deliver(const Edge& edge, Tensor g) {
     auto& slots = edge.node->gradient_slots;
     if (slots.empty()) slots.resize(edge.node->outputs.size());
-    accumulate(slots[size_t(edge.output_nr)], std::move(g));
+    Tensor& slot = slots[size_t(edge.output_nr)];
+    if (!slot) {
+      slot = std::move(g);
+      return;
+    }
+    Scope scope("sum of gradients", Phase::backward);
+    accumulate(slot, std::move(g));
   }
 
   void run_node(Node& node) {
@@ -207,6 +214,7 @@ class Sweep {
 
   Tensors call(Node& node, const Tensors& dy) {
     detail::CurrentNode current(&node);
+    Scope scope(node.name(), Phase::backward);
     try {
       Tensors dx = node.backward(dy);
       check(node.leaf() || dx.size() == node.next_functions.size() || dx.empty(), "backward of ",

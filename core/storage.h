@@ -1,6 +1,6 @@
 #pragma once
 // The bytes that a tensor and all its views share.
-#include "core/device.h"
+#include "core/allocator.h"
 #include "core/pool.h"
 #include "core/ref.h"
 
@@ -13,16 +13,15 @@ class Storage final : public RefCounted, public Pooled {
   Storage(Device device, size_t bytes);
   ~Storage();
 
-  void* data() const { return data_; }
+  void* data() const { return memory_.data; }
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
 
   uint32_t version = 0;
 
  private:
-  void* data_;
+  Allocation memory_;
   size_t bytes_;
-  void* stream_;
   Device device_;
 };
 
