@@ -1,7 +1,6 @@
 #include "core/cuda.h"
 
 #include <cstring>
-#include <map>
 
 namespace gradus {
 
@@ -16,7 +15,8 @@ void check_device(Device device) {
   check(device.index >= 0 && device.index < cuda_device_count(), "no such device: ", device, "; ",
         cuda_device_count(), " CUDA devices are here");
 #else
-  fail("device ", device, " was asked for, but this program is built without CUDA; build it with CUDA=1");
+  fail("device ", device,
+       " was asked for, but this program is built without CUDA; build it with CUDA=1");
 #endif
 }
 
@@ -50,10 +50,23 @@ bool has_bf16(Device device) {
 namespace cuda {
 namespace {
 
+/// While one lives, a capture of this thread's stream (core/cuda_graph.h) allows to take memory from the
+/// system: what it forbids for the sake of order is harmless there.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { exchange(); }
+  ~RelaxedCapture() { exchange(); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+
+ private:
+  void exchange() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// What a thread owns on one GPU.
 struct ThreadDevice {
   cudaStream_t stream = nullptr;
-  DeviceError* error = nullptr;         // in host memory
+  DeviceError* error = nullptr;            // in host memory
   DeviceError* error_on_device = nullptr;  // the same record, as the device addresses it
 };
 
@@ -69,19 +82,25 @@ ThreadDevice make_thread_device() {
   return t;
 }
 
-thread_local int current_device = -1;
+constexpr int kDevices = 16;
+constinit thread_local ThreadDevice devices[kDevices] = {};  // streams live until the process ends
+constinit thread_local int current_device = -1;
 
-ThreadDevice& thread_device(Device device) {
-  thread_local std::map<int, ThreadDevice> mine;  // streams live until the process ends
-  thread_local ThreadDevice* last = nullptr;
-  if (current_device == device.index && last) return *last;
+ThreadDevice& switch_to(Device device) {
   check_device(device);
+  check(device.index < kDevices, "GPUs up to ", kDevices - 1, " can be used, got ", device);
   check(cudaSetDevice(device.index), "choosing the device");
+  ThreadDevice& t = devices[device.index];
+  if (!t.stream) t = make_thread_device();
   current_device = device.index;
-  auto it = mine.find(device.index);
-  if (it == mine.end()) it = mine.emplace(device.index, make_thread_device()).first;
-  last = &it->second;
-  return *last;
+  return t;
+}
+
+/// Every launch asks for its stream here, so the usual case is one comparison.
+inline ThreadDevice& thread_device(Device device) {
+  if (device.index == current_device) [[likely]]
+    return devices[current_device];
+  return switch_to(device);
 }
 
 }  // namespace
@@ -102,6 +121,7 @@ int multiprocessors(Device device) {
 void* allocate(Device device, size_t bytes) {
   thread_device(device);
   void* p = nullptr;
+  const RelaxedCapture relaxed;
   cudaError_t status = cudaMalloc(&p, bytes);
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
@@ -113,6 +133,7 @@ void* allocate(Device device, size_t bytes) {
 
 void free(Device device, void* p) {
   thread_device(device);
+  const RelaxedCapture relaxed;
   check(cudaFree(p), "freeing device memory");
 }
 
