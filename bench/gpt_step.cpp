@@ -1,108 +1,286 @@
 // A whole training step: forward, backward, clipped AdamW. Prints one JSON line, with the keys of
 // bench/gpt_step_torch.py, which does the same work in PyTorch.
 //
-//   build/cpu/bench/gpt_step --layers 4 --width 256 --heads 8 --length 256 --batch 8 --vocab 256
+//   bench/gpt_step --device cuda --batch 64                                     GPT-2 124M, bf16
+//   bench/gpt_step --device cuda --model gpt2-350m --batch 32 --graph
+//   bench/gpt_step --device cuda --model llama-1.1b --batch 8 --breakdown
+//   bench/gpt_step --layers 4 --dim 256 --heads 8 --seq 256 --batch 8 --vocab 256       on the CPU
+//
+// Steps follow each other without waiting for the device; on a GPU each is timed from the event
+// behind the step before to its own. MFU counts 6 N + 6 L T C (causal) and 6 N + 12 L T C (full) FLOPs a
+// token of all N parameters but an untied token table, as the PyTorch program does, of 989 TFLOP/s.
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iostream>
+#include <optional>
 
+#include "bench/step_clock.h"
 #include "core/allocator.h"
 #include "core/cuda.h"
+#include "core/cuda_graph.h"
 #include "models/gpt.h"
 #include "nn/init.h"
+#include "nn/summary.h"
 #include "optim/adam.h"
+#include "train/device_batch.h"
+#include "train/machine.h"
+#include "train/profile.h"
 
 using namespace gradus;
+using nlohmann::ordered_json;
 
 namespace {
 
-double now() {
-  using namespace std::chrono;
-  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
-}
-
 struct Options {
-  GptConfig model{.layers = 4, .width = 256, .heads = 8, .vocab = 256, .max_length = 256};
-  int64_t batch = 8, length = 256;
-  int steps = 20, warmup = 3, threads = 2;
-  std::string preset, device = "cpu", dtype = "f32";
+  GptConfig model = GptConfig::preset("gpt2-124m");
+  int64_t batch = 8, length = 0, accumulate = 1;
+  int steps = 30, warmup = 10, threads = 0;
+  std::string arch = "gpt2", device = "cpu", dtype, tokens = "uniform", chrome;
+  bool graph = false, breakdown = false;
 };
+
+// The sizes of a preset or a family, then whatever was given by itself.
+void choose_model(Options& o, const std::string& preset, const GptConfig& given) {
+  const bool llama = o.arch == "llama";
+  o.model = GptConfig::preset(!preset.empty() ? preset : llama ? "llama-1.1b" : "gpt2-124m");
+  o.arch = o.model.activation == Activation::swiglu ? "llama" : "gpt2";
+  if (o.arch == "gpt2" && o.model.vocab == 50257) o.model.vocab = 50304;  // a multiple of 128
+  const auto take = [](int64_t& to, int64_t value) { to = value > 0 ? value : to; };
+  if (given.width > 0 && given.ffn == 0) o.model.ffn = 0;
+  if (given.heads > 0 && given.kv_heads == 0) o.model.kv_heads = 0;
+  take(o.model.layers, given.layers), take(o.model.width, given.width);
+  take(o.model.heads, given.heads), take(o.model.kv_heads, given.kv_heads);
+  take(o.model.ffn, given.ffn), take(o.model.vocab, given.vocab);
+  take(o.model.max_length, o.length);
+  o.length = o.length > 0 ? o.length : o.model.max_length;
+}
 
 Options parse(int argc, char** argv) {
   Options o;
+  std::string preset;
+  GptConfig given{.layers = 0, .width = 0, .heads = 0, .vocab = 0};
   CLI::App app{"times a training step of a GPT"};
-  app.add_option("--model", o.preset, "a preset instead of the sizes");
-  app.add_option("--layers", o.model.layers);
-  app.add_option("--width", o.model.width);
-  app.add_option("--heads", o.model.heads);
-  int64_t vocab = 0;
-  app.add_option("--vocab", vocab);
-  app.add_option("--batch", o.batch);
-  app.add_option("--length", o.length);
+  app.add_option("--model", preset, "a preset");
+  app.add_option("--arch", o.arch)->check(CLI::IsMember({"gpt2", "llama"}));
+  app.add_option("--layers", given.layers);
+  app.add_option("--dim,--width", given.width);
+  app.add_option("--heads", given.heads);
+  app.add_option("--kv-heads", given.kv_heads);
+  app.add_option("--ffn", given.ffn);
+  app.add_option("--vocab", given.vocab);
+  app.add_option("--seq,--length", o.length);
+  app.add_option("--batch", o.batch, "sequences in a micro-step");
+  app.add_option("--accum", o.accumulate, "micro-steps");
   app.add_option("--steps", o.steps);
+  app.add_option("--warmup", o.warmup);
   app.add_option("--threads", o.threads);
-  app.add_option("--device", o.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--tokens", o.tokens)->check(CLI::IsMember({"uniform", "zipf"}));
+  app.add_option("--device", o.device, train::kDeviceHelp);
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_flag("--graph", o.graph, "capture the step in a CUDA graph");
+  app.add_flag("--breakdown", o.breakdown, "time by class of kernel, in a run of its own");
+  app.add_option("--trace", o.chrome, "with --breakdown: write a chrome trace to this file");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     std::exit(app.exit(e));
   }
-  if (!o.preset.empty()) o.model = GptConfig::preset(o.preset);
-  if (vocab) o.model.vocab = vocab;
-  o.model.max_length = std::max(o.model.max_length, o.length);
+  choose_model(o, preset, given);
+  if (o.dtype.empty()) o.dtype = o.device == "cpu" ? "f32" : "bf16";
   return o;
 }
 
-Tensor random_ids(const Options& o, Generator& g, Device device) {
-  Tensor u = uniform({o.batch, o.length}, g, 0, double(o.model.vocab));
-  return to(cast(cast(u, DType::i64), DType::i32), device);
+/// Random ids below `count`, uniform or with frequencies like those of text: P(i) ∝ 1/(i + 2.7).
+std::vector<int32_t> token_ids(const Options& o, int64_t n, int64_t count, uint64_t seed) {
+  const double low = std::log(2.7), high = std::log(double(count) + 2.7);
+  std::vector<int32_t> ids(static_cast<size_t>(n));
+  const Philox random{seed, 0};
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const double u = random.uniform<double>(i);
+    const double id =
+        o.tokens == "zipf" ? std::exp(low + u * (high - low)) - 2.7 : u * double(count);
+    ids[i] = int32_t(std::clamp<int64_t>(int64_t(id), 0, count - 1));
+  }
+  return ids;
+}
+
+/// Windows of T + 1 random tokens, one a row.
+train::Batch random_batch(const Options& o, uint64_t seed) {
+  const int64_t rows = o.batch * o.accumulate, T = o.length;
+  const auto ids = token_ids(o, rows * (T + 1), std::min<int64_t>(o.model.vocab, 50257), seed);
+  train::Batch b{rows, T, {}, {}};
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto row = ids.begin() + r * (T + 1);
+    b.inputs.insert(b.inputs.end(), row, row + T);
+    b.targets.insert(b.targets.end(), row + 1, row + T + 1);
+  }
+  return b;
+}
+
+/// The model, and a step of its training.
+struct Training {
+  const Options& o;
+  Device device;
+  Gpt gpt;
+  optim::Adam adam;
+  train::DeviceBatch batch;
+  std::optional<CudaGraph> graph{};
+  Tensor loss{};          // of the last step, on the device
+  double enqueue_ms = 0;  // host time of all steps
+  static constexpr double kRate = 3e-4;
+
+  Gpt& placed() {
+    nn::initialize(gpt, 1);
+    gpt.cast(o.dtype == "bf16" ? DType::bf16 : DType::f32);
+    gpt.to(device);
+    return gpt;
+  }
+
+  Training(const Options& options, Device d)
+      : o(options),
+        device(d),
+        gpt(options.model),
+        adam(placed(), {.beta2 = 0.95, .weight_decay = 0.1}),
+        batch(d, options.batch * options.accumulate, options.length) {
+    if (o.graph) graph.emplace(device);
+  }
+
+  /// What is captured: all but the choice of the batch.
+  void compute() {
+    adam.zero_grad();
+    Tensor total;
+    for (int64_t m = 0; m < o.accumulate; ++m) {
+      const int64_t first = m * o.batch;
+      const Tensor part = gpt.loss(batch.inputs(first, o.batch), batch.targets(first, o.batch)) *
+                          (1.0 / double(o.accumulate));
+      part.backward();
+      total = total ? total + part.detach() : part.detach();
+    }
+    loss = total;
+    Scope scope("optimizer");
+    adam.step(kRate, {.max_norm = 1});
+  }
+
+  void step(const train::Batch& ids) {
+    batch.load(ids);
+    const double start = bench::milliseconds();
+    graph ? graph->run_or_replay([&] { compute(); }) : compute();
+    enqueue_ms += bench::milliseconds() - start;
+  }
+};
+
+double rounded(double value, int digits) {
+  const double scale = std::pow(10, digits);
+  return std::round(value * scale) / scale;
+}
+
+ordered_json result_of(const Options& o, Training& t, std::vector<double> ms, double enqueue_ms,
+                       double first_loss, double first_step_ms, const std::vector<double>& state) {
+  std::sort(ms.begin(), ms.end());
+  const double median = ms[ms.size() / 2], tokens = double(t.batch.rows() * o.length);
+  const int64_t parameters = nn::count_parameters(t.gpt).elements;
+  const GptConfig& m = o.model;
+  const double n = double(parameters - (m.tied ? 0 : m.vocab * m.width));
+  const double attention = double(m.layers * m.width * o.length), rate = tokens / median * 1e3;
+  const MemoryStats memory = memory_stats(t.device);
+  const auto gib = [](int64_t bytes) { return rounded(double(bytes) / double(1 << 30), 2); };
+  ordered_json line{{"peer", "gradus"},
+                    {"gpu", train::machine_name(t.device)},
+                    {"gpus", t.device.is_cuda() ? 1 : 0},
+                    {"arch", o.arch},
+                    {"layers", m.layers},
+                    {"dim", m.width},
+                    {"heads", m.heads},
+                    {"kv_heads", m.key_value_heads()},
+                    {"batch", o.batch},
+                    {"seq", o.length},
+                    {"vocab", m.vocab},
+                    {"accum", o.accumulate},
+                    {"precision", o.dtype == "bf16" ? "bf16_master" : o.dtype},
+                    {"graph", o.graph},
+                    {"tokens", o.tokens},
+                    {"params", parameters},
+                    {"ms", rounded(median, 3)},
+                    {"ms_min", rounded(ms.front(), 3)},
+                    {"ms_max", rounded(ms.back(), 3)},
+                    {"host_enqueue_ms", rounded(enqueue_ms, 3)},
+                    {"tokens_per_s", std::round(rate)},
+                    {"peak_gib", gib(memory.peak)},
+                    {"reserved_gib", gib(memory.reserved)},
+                    {"first_loss", rounded(first_loss, 4)},
+                    {"last_loss", rounded(t.loss.item(), 4)},
+                    {"first_step_s", rounded(first_step_ms / 1e3, 1)}};
+  if (t.device.is_cuda()) {
+    line["mfu_causal"] = rounded(rate * (6 * n + 6 * attention) / 989e12, 4);
+    line["mfu_full"] = rounded(rate * (6 * n + 12 * attention) / 989e12, 4);
+  }
+  if (t.graph) line["graph_nodes"] = t.graph->nodes();
+  const char* kState[] = {"sm_mhz", "power_w", "temp_c"};
+  for (size_t i = 0; i < state.size(); ++i) line[kState[i]] = state[i];
+  return line;
+}
+
+/// Time by class of kernel, eagerly: a graph runs without the host, which names the ops.
+train::Profile breakdown(const Options& o, Training& t, const std::vector<train::Batch>& batches) {
+  const GptConfig& m = o.model;
+  const train::StepSize size{{m.layers, m.width, o.length, m.vocab, m.heads, m.key_value_heads(),
+                              m.inner_width(), m.activation == Activation::swiglu},
+                             t.batch.rows(),
+                             nn::count_parameters(t.gpt).elements,
+                             o.dtype == "bf16" ? DType::bf16 : DType::f32};
+  t.graph.reset();
+  size_t i = 0;
+  return train::profile_steps(
+      t.device, [&] { t.step(batches[i++ % batches.size()]); }, 3, size, o.chrome);
+}
+
+void run(const Options& o) {
+  train::use_threads(o.threads);
+  Training t(o, train::choose_device(o.device));
+  std::vector<train::Batch> batches;
+  for (uint64_t i = 0; i < 4; ++i) batches.push_back(random_batch(o, 7 + i));
+  const auto step = [&](int i) { t.step(batches[size_t(i) % batches.size()]); };
+
+  const double begun = bench::milliseconds();
+  step(0);
+  const double first_loss = t.loss.item(), first_step_ms = bench::milliseconds() - begun;
+  for (int i = 0; i < o.warmup; ++i) step(i);
+  synchronize(t.device);
+  reset_peak(t.device);
+  t.enqueue_ms = 0;
+  bench::StepClock clock(t.device);
+  clock.mark();
+  for (int i = 0; i < o.steps; ++i) {
+    step(i);
+    clock.mark();
+  }
+  const auto state =
+      t.device.is_cuda() ? bench::gpu_state() : std::vector<double>();  // still running
+  ordered_json line =
+      result_of(o, t, clock.intervals(), t.enqueue_ms / o.steps, first_loss, first_step_ms, state);
+  if (o.breakdown) {
+    const train::Profile profile = breakdown(o, t, batches);
+    for (int c = 0; c < train::kKernelClasses; ++c) {
+      const char* name = train::name_of(train::KernelClass(c));
+      line["ms_class"][name] = rounded(profile.ms[size_t(c)], 3);
+      if (profile.floor) line["floor_class"][name] = rounded((*profile.floor)[size_t(c)], 3);
+    }
+    std::cerr << train::table_of(profile) << "\n";
+    for (const Trace::Total& total : profile.totals)
+      std::cerr << "  " << total.self / profile.steps << " ms  x" << total.count / profile.steps
+                << "  " << total.activity.name
+                << (total.activity.phase == Phase::backward ? " backward" : "") << "\n";
+  }
+  std::cout << line.dump() << std::endl;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  Options o = parse(argc, argv);
-  omp_set_num_threads(o.threads);
-  Device device = o.device == "cuda" ? kCuda : kCpu;
-  Gpt gpt(o.model);
-  nn::initialize(gpt, 1);
-  gpt.to(device);
-  if (o.dtype == "bf16") gpt.cast(DType::bf16);
-  optim::Adam adam(gpt, {.beta2 = 0.95, .weight_decay = 0.1});
-  Generator data(7);
-  Tensor ids = random_ids(o, data, device), targets = random_ids(o, data, device);
-
-  std::vector<double> times;
-  double first = 0, last = 0;
-  for (int step = 0; step < o.warmup + o.steps; ++step) {
-    double start = now();
-    adam.zero_grad();
-    Tensor loss = gpt.loss(ids, targets);
-    loss.backward();
-    adam.step(3e-4, {.max_norm = 1});
-    last = loss.item();
-    if (step == 0) first = last;
-    if (step >= o.warmup) times.push_back(now() - start);
-  }
-  std::sort(times.begin(), times.end());
-  double median = times[times.size() / 2];
-  nlohmann::ordered_json line{
-      {"peer", "gradus"},          {"device", o.device},
-      {"layers", o.model.layers},  {"dim", o.model.width},
-      {"heads", o.model.heads},    {"batch", o.batch},
-      {"seq", o.length},           {"vocab", o.model.vocab},
-      {"precision", o.dtype},      {"threads", o.threads},
-      {"ms", median},              {"ms_min", times.front()},
-      {"ms_max", times.back()},    {"tokens_per_s", double(o.batch * o.length) / median * 1000},
-      {"peak_gib", double(memory_stats(device).peak) / double(1 << 30)},
-      {"first_loss", first},       {"last_loss", last}};
-  std::cout << line.dump() << "\n";
-} catch (const std::exception& e) {
+int main(int argc, char** argv) try { run(parse(argc, argv)); } catch (const std::exception& e) {
   std::cerr << "gpt_step: " << e.what() << "\n";
   return 1;
 }
