@@ -22,7 +22,10 @@ Staging::Staging(Device device, size_t bytes) : device_(device), bytes_(bytes) {
 }
 
 Staging::~Staging() {
-  if (!device_.is_cuda()) return std::free(host_);
+  if (!device_.is_cuda()) {
+    std::free(host_);
+    return;
+  }
   (void)cudaEventSynchronize(static_cast<cudaEvent_t>(event_));
   (void)cudaEventDestroy(static_cast<cudaEvent_t>(event_));
   (void)cudaFreeHost(host_);
