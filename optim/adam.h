@@ -22,10 +22,14 @@ class Adam final : public Optimizer {
   explicit Adam(nn::Module& module, AdamOptions options = {})
       : Adam(default_groups(module), options) {}
 
+  double weight_decay() const override { return options.weight_decay; }
+
   AdamOptions options;  // may change between steps
 
  private:
-  void update_range(FlatBuffer::Range range, const GroupStep& step) override;
+  void apply(const StepNumbers* numbers) override;
+  Betas betas() const override { return {options.beta1, options.beta2}; }
+  void validate() const override;
   std::vector<Arena> arenas() const override { return {{"m", m_}, {"v", v_}}; }
 
   Tensor m_, v_;

@@ -81,15 +81,16 @@ void FlatBuffer::zero_grad() {
   for (const Slot& slot : slots_) slot.parameter.zero_grad();
 }
 
+void FlatBuffer::check_in_place() const {
+  for (const Slot& slot : slots_)
+    check(slot.parameter.impl()->storage == parameters_.impl()->storage, "parameter ", slot.name(),
+          " was moved (to(), cast(), another optimizer) since this optimizer was made; make the "
+          "optimizer last");
+}
+
 void FlatBuffer::finish_gradients() {
-  for (const Slot& slot : slots_) {
-    const Tensor& p = slot.parameter;
-    check(
-        p.impl()->storage == parameters_.impl()->storage, "parameter ", slot.name(),
-        " was moved "
-        "(to(), cast(), another optimizer) since this optimizer was made; make the optimizer last");
-    if (!p.grad()) fill_(view(gradients_, slot), 0);
-  }
+  for (const Slot& slot : slots_)
+    if (!slot.parameter.grad()) fill_(view(gradients_, slot), 0);
 }
 
 void FlatBuffer::reload_masters() {

@@ -42,6 +42,7 @@ class FlatBuffer {
   bool has_masters() const { return !masters_.is_same(parameters_); }
 
   std::vector<ParameterGroup>& groups() { return groups_; }
+  const std::vector<ParameterGroup>& groups() const { return groups_; }
   const std::vector<Slot>& slots() const { return slots_; }
   Range range(int group) const { return ranges_[size_t(group)]; }
   int64_t padding() const { return padding_; }  // elements that belong to no parameter
@@ -53,8 +54,9 @@ class FlatBuffer {
 
   /// Forgets all gradients; fills nothing (see Tensor::zero_grad).
   void zero_grad();
-  /// Makes the gradients of parameters that no backward reached 0. Needed before `gradients` is read.
   /// Error if a parameter was moved elsewhere since it was laid here.
+  void check_in_place() const;
+  /// Makes the gradients of parameters that no backward reached 0. Needed before `gradients` is read.
   void finish_gradients();
   /// After parameters were written from outside (a checkpoint): masters ← parameters.
   void reload_masters();

@@ -1,13 +1,20 @@
 #pragma once
-// One pass over a range of the arenas: rule(θ_i, g_i, s_i, …) updates the master θ_i and the states
-// s_i from the gradient g_i. Where parameters are 16 bits wide, the new θ_i is rounded into them in the
-// same pass. What limits it is memory: each array is read and written once.
+// One pass over the arenas: rule(θ_i, g_i, s_i, …) updates the master θ_i and the states s_i from the
+// gradient g_i. Where parameters are 16 bits wide, the new θ_i is rounded into them in the same pass.
+// What limits it is memory: each array is read and written once.
 //
-// A rule is a struct with   GRADUS_HD void operator()(W& theta, W g, W& s, …) const   where W is float
-// or double. It writes a·b + c as fused(a, b, c), and no other product next to a sum, so that no
-// compiler is free to round differently: an element's result is the same bit for bit on every path.
+// A rule is a struct with
+//
+//   GRADUS_HD void begin(const StepNumbers& n, const Segment& group);    // rates, counts, clip factor
+//   GRADUS_HD void operator()(W& theta, W g, W& s, …) const;
+//
+// where W is float or double. begin() runs where the numbers are, so that the host need not know them;
+// it is the same code on both devices. operator() writes a·b + c as fused(a, b, c), and no other
+// product next to a sum, so that no compiler is free to round differently: an element's result is the
+// same bit for bit on every path.
 #include "core/elementwise.h"
 #include "optim/flat_buffer.h"
+#include "optim/step_numbers.h"
 
 namespace gradus::optim {
 
@@ -20,6 +27,27 @@ GRADUS_HD inline W fused(W a, W b, W c) {
   return a * b + c;
 #endif
 }
+
+/// A group in the arena: where it lies, and its factors.
+struct Segment {
+  int64_t begin = 0, end = 0;
+  double lr_scale = 1, weight_decay_scale = 1;
+};
+
+/// As many groups as one pass handles, one after the other in the arena.
+struct Segments {
+  static constexpr int kMost = 8;
+  int count = 0;
+  Segment at[kMost];
+
+  int64_t begin() const { return at[0].begin; }
+  int64_t end() const { return at[count - 1].end; }
+  GRADUS_HD const Segment& holding(int64_t i) const {
+    int k = 0;
+    while (i >= at[k].end) ++k;
+    return at[k];
+  }
+};
 
 namespace detail {
 
@@ -36,14 +64,18 @@ void update_row(int64_t n, const Rule& rule, P* __restrict copy, W* __restrict t
 }
 
 #if defined(__CUDACC__)
-/// n is a multiple of V, and all arrays are aligned to V elements.
+/// Elements from segments.begin() on, V neighbours a thread. Segments and arrays are aligned to more
+/// than V elements.
 template <int V, class W, class P, class Rule, class... State>
-__global__ void update_kernel(int64_t n, Rule rule, P* copy, W* theta, const W* g,
-                              State*... state) {
-  int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-  if (i >= n) return;
+__global__ void __launch_bounds__(256)
+    update_kernel(__grid_constant__ const Segments segments, Rule rule, const StepNumbers* numbers,
+                  P* copy, W* theta, const W* g, State*... state) {
+  const int64_t i = segments.at[0].begin + (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+  if (i >= segments.at[segments.count - 1].end) return;
   auto at = [i](auto* p) -> auto& { return *reinterpret_cast<Pack<W, V>*>(p + i); };
-  auto update = [&](Pack<W, V> t, Pack<W, V> gradient, auto... s) {
+  auto update = [&](Pack<W, V> t, Pack<W, V> gradient, auto... s) {  // by value: loaded at once
+    if (!numbers->applied) return;
+    rule.begin(*numbers, segments.holding(i));
 #pragma unroll
     for (int j = 0; j < V; ++j) rule(t.v[j], gradient.v[j], s.v[j]...);
     at(theta) = t;
@@ -60,43 +92,70 @@ __global__ void update_kernel(int64_t n, Rule rule, P* copy, W* theta, const W* 
 #endif
 
 template <class W, class P, class Rule, class... State>
-void update_arrays(Device device, int64_t n, const Rule& rule, P* copy, W* theta, const W* g,
-                   State*... state) {
+void update_arrays(Device device, const Segments& segments, Rule rule, const StepNumbers* numbers,
+                   P* copy, W* theta, const W* g, State*... state) {
 #if defined(__CUDACC__)
-  if (device.is_cuda() && n > 0) {
+  if (device.is_cuda()) {
     constexpr int V = 16 / sizeof(W);
-    unsigned blocks = unsigned((n / V + 255) / 256);
-    update_kernel<V><<<blocks, 256, 0, cuda::stream(device)>>>(n, rule, copy, theta, g, state...);
+    const int64_t threads = (segments.end() - segments.begin()) / V;
+    if (threads == 0) return;
+    update_kernel<V><<<unsigned((threads + 255) / 256), 256, 0, cuda::stream(device)>>>(
+        segments, rule, numbers, copy, theta, g, state...);
     return cuda::check_launch("optimizer kernel");
   }
 #endif
   check(!device.is_cuda(), "an optimizer was compiled without CUDA");
-  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-    update_row(end - begin, rule, std::is_same_v<P, NoCopy> ? copy : copy + begin, theta + begin,
-               g + begin, (state + begin)...);
-  });
+  if (!numbers->applied) return;
+  for (int k = 0; k < segments.count; ++k) {
+    const Segment& group = segments.at[k];
+    rule.begin(*numbers, group);
+    parallel_for(group.end - group.begin, kGrain, [&](int64_t begin, int64_t end) {
+      const int64_t first = group.begin + begin;
+      update_row(end - begin, rule, std::is_same_v<P, NoCopy> ? copy : copy + first, theta + first,
+                 g + first, (state + first)...);
+    });
+  }
+}
+
+template <class W, class Rule, class... Arena>
+void update_segments(const FlatBuffer& flat, const Segments& segments, const Rule& rule,
+                     const StepNumbers* numbers, const Arena&... state) {
+  auto run = [&]<class P>(P* copy) {
+    update_arrays<W, P>(flat.parameters().device(), segments, rule, numbers, copy,
+                        flat.masters().template data<W>(), flat.gradients().template data<W>(),
+                        state.template data<W>()...);
+  };
+  if (!flat.has_masters()) return run(static_cast<NoCopy*>(nullptr));
+  if constexpr (std::is_same_v<W, float>) {
+    if (flat.parameters().dtype() == DType::bf16) return run(flat.parameters().data<bf16>());
+    return run(flat.parameters().data<f16>());
+  }
 }
 
 }  // namespace detail
 
-/// Runs the rule on a range of `flat` and of the state arenas. W is the type of the masters.
+/// Runs the rule on the groups [first, last) of `flat`, and the same places of the state arenas, unless
+/// the step is skipped. W is the type of the masters.
 template <class W, class Rule, class... Arena>
-void fused_update(const FlatBuffer& flat, FlatBuffer::Range range, const Rule& rule,
-                  const Arena&... state) {
-  (state.will_write("an optimizer's step"), ...);
-  auto run = [&]<class P>(P* copy) {
-    detail::update_arrays<W, P>(flat.parameters().device(), range.end - range.begin, rule,
-                                copy ? copy + range.begin : copy,
-                                flat.masters().template data<W>() + range.begin,
-                                flat.gradients().template data<W>() + range.begin,
-                                (state.template data<W>() + range.begin)...);
-  };
-  if (!flat.has_masters()) return run(static_cast<detail::NoCopy*>(nullptr));
-  if constexpr (std::is_same_v<W, float>) {
-    flat.masters().will_write("an optimizer's step");
-    if (flat.parameters().dtype() == DType::bf16) return run(flat.parameters().data<bf16>());
-    return run(flat.parameters().data<f16>());
+void fused_update(const FlatBuffer& flat, int first, int last, const Rule& rule,
+                  const StepNumbers* numbers, const Arena&... state) {
+  Segments segments;
+  for (int g = first; g < last; ++g) {
+    const ParameterGroup& group = flat.groups()[size_t(g)];
+    const FlatBuffer::Range range = flat.range(g);
+    segments.at[segments.count++] = {range.begin, range.end, group.lr_scale,
+                                     group.weight_decay_scale};
+    if (segments.count < Segments::kMost && g + 1 < last) continue;
+    detail::update_segments<W>(flat, segments, rule, numbers, state...);
+    segments.count = 0;
   }
+}
+
+/// The same for all groups.
+template <class W, class Rule, class... Arena>
+void fused_update(const FlatBuffer& flat, const Rule& rule, const StepNumbers* numbers,
+                  const Arena&... state) {
+  fused_update<W>(flat, 0, int(flat.groups().size()), rule, numbers, state...);
 }
 
 /// f.operator()<W>() with the type of the masters, float or double.

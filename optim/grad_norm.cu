@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/reduce.h"
+#include "optim/step_numbers.h"
 
 namespace gradus::optim {
 namespace {
@@ -105,6 +106,8 @@ PowerSum power_sum(const Tensors& tensors, double p) {
   return total;
 }
 
+double sum_of_squares(const Tensor& x) { return over_all<Squares>(x); }
+
 int64_t count_zeros(const Tensors& tensors) {
   int64_t count = 0;
   for (const Tensor& x : tensors) count += int64_t(over_all<Zeros>(x));
@@ -113,7 +116,7 @@ int64_t count_zeros(const Tensors& tensors) {
 
 double clip_factor(double norm, double max_norm) {
   check(max_norm > 0, "clipping to the norm ", max_norm, ": it must be positive");
-  return std::min(1.0, max_norm / (norm + 1e-6));
+  return clip_to(max_norm, norm);
 }
 
 }  // namespace gradus::optim

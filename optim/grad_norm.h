@@ -29,6 +29,9 @@ struct PowerSum {
 /// shapes alone. Waits for the device.
 PowerSum power_sum(const Tensors& tensors, double p = 2);
 
+/// Σ g², summed in f64. May overflow for f64, where power_sum does not.
+double sum_of_squares(const Tensor& x);
+
 /// How many elements are exactly 0.
 int64_t count_zeros(const Tensors& tensors);
 

@@ -2,35 +2,69 @@
 
 #include <cmath>
 
-#include "core/cuda.h"
-#include "optim/grad_norm.h"
-
 namespace gradus::optim {
 
-StepResult Optimizer::step(double lr, StepOptions options) {
-  flat_.finish_gradients();
-  synchronize(flat_.parameters().device());
-  StepResult result;
-  result.grad_norm = power_sum({flat_.gradients()}).norm();
-  result.applied = std::isfinite(result.grad_norm);
-  if (result.applied)
-    update(lr, clip_factor(result.grad_norm, options.max_norm));
-  else
-    result.non_finite = first_non_finite();
+Optimizer::Optimizer(std::vector<ParameterGroup> groups)
+    : flat_(std::move(groups)),
+      slots_(std::make_shared<const std::vector<FlatBuffer::Slot>>(flat_.slots())),
+      control_(flat_.parameters().device()) {}
+
+StepResult Optimizer::step(double lr, const StepOptions& options) {
+  const Rates rates{lr, weight_decay()};
+  StepResult result = request([&](int64_t) { return rates; }, options);
+  run(options);
   return result;
 }
 
-void Optimizer::update(double lr, double gradient_scale) {
-  check(std::isfinite(lr) && lr >= 0, "the learning rate of a step is ", lr);
-  flat_.parameters().will_write("an optimizer's step");
-  ++steps_;
-  for (size_t g = 0; g < flat_.groups().size(); ++g) {
-    const ParameterGroup& group = flat_.groups()[g];
-    update_range(flat_.range(int(g)), {.lr = lr * group.lr_scale,
-                                       .weight_decay_scale = group.weight_decay_scale,
-                                       .gradient_scale = gradient_scale,
-                                       .t = steps_});
+StepResult Optimizer::request(const RatesOf& rates, const StepOptions& options) {
+  check(options.max_norm > 0 && options.skip_above > 0,
+        "a step's largest norm must be positive, got ", options.max_norm, " to clip and ",
+        options.skip_above, " to skip");
+  StepRequest r;
+  r.max_norm = options.max_norm, r.skip_above = options.skip_above;
+  return ask(r, rates);
+}
+
+StepResult Optimizer::ask(StepRequest r, const RatesOf& rates) {
+  validate();
+  flat_.check_in_place();
+  const int64_t attempt = control_.request(r, [&](int64_t updates) {
+    const Rates now = rates(updates);
+    check(std::isfinite(now.lr) && now.lr >= 0, "the learning rate of a step is ", now.lr);
+    check(std::isfinite(now.weight_decay) && now.weight_decay >= 0,
+          "the weight decay of a step is ", now.weight_decay);
+    return now;
+  });
+  return StepResult(control_, slots_, flat_.padding(), attempt);
+}
+
+void Optimizer::run(const StepOptions& options, GradScaler* scaler) {
+  flat_.finish_gradients();
+  if (options.sum_over_ranks) {
+    control_.measure(flat_.gradients(), options.count_zeros);
+    options.sum_over_ranks(control_.squares());
+    control_.decide(betas(), scaler);
+  } else {
+    control_.measure_and_decide(flat_.gradients(), options.count_zeros, betas(), scaler);
   }
+  apply();
+}
+
+void Optimizer::update(double lr, double gradient_scale) {
+  const Rates rates{lr, weight_decay()};
+  StepRequest r;
+  r.gradient_scale = gradient_scale;
+  ask(r, [&](int64_t) { return rates; });
+  control_.measure_nothing();
+  control_.decide(betas(), nullptr);
+  apply();
+}
+
+void Optimizer::apply() {
+  flat_.parameters().will_write("an optimizer's step");
+  if (flat_.has_masters()) flat_.masters().will_write("an optimizer's step");
+  for (const Arena& arena : arenas()) arena.values.will_write("an optimizer's step");
+  apply(control_.numbers());
 }
 
 std::vector<NamedState> Optimizer::state() const {
@@ -41,13 +75,6 @@ std::vector<NamedState> Optimizer::state() const {
     for (const Arena& arena : all)
       list.push_back({slot.name() + "." + arena.name, flat_.view(arena.values, slot)});
   return list;
-}
-
-std::string Optimizer::first_non_finite() const {
-  for (const FlatBuffer::Slot& slot : flat_.slots())
-    if (!std::isfinite(power_sum({flat_.view(flat_.gradients(), slot)}, kInfinity).norm()))
-      return slot.name();
-  return "";  // each gradient is finite, only their norm is not
 }
 
 }  // namespace gradus::optim

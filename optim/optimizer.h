@@ -4,21 +4,23 @@
 //   loss.backward();
 //   optim::StepResult result = adam.step(lr, {.max_norm = 1});     // norm → clip → update
 //   adam.zero_grad();
-#include <limits>
+//
+// On a GPU step() only enqueues: it returns at once, and so does all else until `result` is read.
+// To record a step as a CUDA graph, take it apart: request() tells the device what to do and stays
+// outside of the graph, run() is the part that is recorded.
+#include <functional>
 
-#include "optim/flat_buffer.h"
+#include "optim/step_result.h"
 
 namespace gradus::optim {
 
 struct StepOptions {
-  double max_norm =
-      std::numeric_limits<double>::infinity();  // longer gradients are shortened to it
-};
-
-struct StepResult {
-  bool applied = true;     // false: a gradient was not finite, and nothing was changed
-  double grad_norm = 0;    // before clipping
-  std::string non_finite;  // the first parameter with a gradient that is not finite
+  double max_norm = kNoLimit;    // longer gradients are shortened to it
+  double skip_above = kNoLimit;  // and with these the step is skipped
+  bool count_zeros = false;
+  /// Sums a tensor (1) f64 over the ranks that share the parameters, in stream order. If it is set,
+  /// norm and skip are those of all ranks.
+  std::function<void(const Tensor& squares)> sum_over_ranks{};
 };
 
 /// A tensor of an optimizer's state, in parameter space.
@@ -29,7 +31,7 @@ struct NamedState {
 
 class Optimizer {
  public:
-  explicit Optimizer(std::vector<ParameterGroup> groups) : flat_(std::move(groups)) {}
+  explicit Optimizer(std::vector<ParameterGroup> groups);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -37,39 +39,53 @@ class Optimizer {
   void zero_grad() { flat_.zero_grad(); }
 
   /// One step with the gradients that backward has summed. If their norm is not finite the step is
-  /// skipped. Throws what a kernel recorded (an index out of range) before anything is changed.
-  StepResult step(double lr, StepOptions options = {});
+  /// skipped, as it is when a kernel recorded an Error (an index out of range): nothing changes, and
+  /// reading the result throws that Error.
+  StepResult step(double lr, const StepOptions& options = {});
+
+  // ---- the two halves of a step
+  /// The rates of an update, by the number of updates applied before it; see Note [the rate of a step
+  /// that cannot be known].
+  using RatesOf = std::function<Rates(int64_t updates)>;
+  StepResult request(const RatesOf& rates, const StepOptions& options = {});
+  /// `scaler`, if not null, is on the parameters' device (see optim/mixed_precision.h).
+  void run(const StepOptions& options = {}, GradScaler* scaler = nullptr);
 
   /// The update alone, with gradients multiplied by `gradient_scale`. They are read, never written.
   void update(double lr, double gradient_scale = 1);
 
-  /// Updates applied so far.
-  int64_t steps() const { return steps_; }
-  void restore_steps(int64_t steps) { steps_ = steps; }
+  /// Updates applied so far. Waits for the device.
+  int64_t steps() const { return control_.updates(); }
+  void restore_steps(int64_t steps) { control_.restore_updates(steps); }
   /// The state of all parameters. Restoring: copy into it, then restore_steps. (Without masters in a
   /// checkpoint: flat().reload_masters().)
   std::vector<NamedState> state() const;
+
+  /// What decays weights unless rates say otherwise.
+  virtual double weight_decay() const = 0;
 
   FlatBuffer& flat() { return flat_; }
   const FlatBuffer& flat() const { return flat_; }
 
  protected:
-  struct GroupStep {
-    double lr = 0, weight_decay_scale = 1, gradient_scale = 1;
-    int64_t t = 1;  // the number of this step, from 1
-  };
   struct Arena {
     std::string name;
     Tensor values;
   };
-  virtual void update_range(FlatBuffer::Range range, const GroupStep& step) = 0;
+  /// Updates all groups, by numbers that are on the device. Must leave everything as it is where
+  /// numbers->applied is false.
+  virtual void apply(const StepNumbers* numbers) = 0;
+  virtual Betas betas() const { return {}; }
+  virtual void validate() const {}
   virtual std::vector<Arena> arenas() const { return {}; }
 
  private:
-  std::string first_non_finite() const;
+  StepResult ask(StepRequest request, const RatesOf& rates);
+  void apply();
 
   FlatBuffer flat_;
-  int64_t steps_ = 0;
+  std::shared_ptr<const std::vector<FlatBuffer::Slot>> slots_;  // for results
+  StepControl control_;
 };
 
 }  // namespace gradus::optim

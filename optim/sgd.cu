@@ -15,20 +15,34 @@ namespace {
 
 template <class W>
 struct PlainRule {
-  W scale, l2, lr;
-  GRADUS_HD void operator()(W& theta, W g) const {
-    theta = fused(-lr, fused(l2, theta, g * scale), theta);
+  W scale{}, l2{}, lr{};
+
+  GRADUS_HD void begin(const StepNumbers& n, const Segment& group) {
+    scale = W(n.gradient_scale);
+    l2 = W(n.weight_decay * group.weight_decay_scale);
+    lr = W(n.lr * group.lr_scale);
   }
+  GRADUS_HD W gradient(W theta, W g) const { return fused(l2, theta, g * scale); }
+  GRADUS_HD void operator()(W& theta, W g) const { theta = fused(-lr, gradient(theta, g), theta); }
 };
 
 template <class W>
-struct MomentumRule {
-  W scale, l2, lr, momentum, share;
+struct MomentumRule : PlainRule<W> {
+  W momentum, rest;
   bool nesterov;
+  W share{};
+
+  explicit MomentumRule(const SgdOptions& o)
+      : momentum(W(o.momentum)), rest(W(1 - o.dampening)), nesterov(o.nesterov) {}
+
+  GRADUS_HD void begin(const StepNumbers& n, const Segment& group) {
+    PlainRule<W>::begin(n, group);
+    share = n.updates == 1 ? W(1) : rest;  // v is 0 before the first step
+  }
   GRADUS_HD void operator()(W& theta, W g, W& v) const {
-    g = fused(l2, theta, g * scale);
+    g = this->gradient(theta, g);
     v = fused(momentum, v, share * g);
-    theta = fused(-lr, nesterov ? fused(momentum, v, g) : v, theta);
+    theta = fused(-this->lr, nesterov ? fused(momentum, v, g) : v, theta);
   }
 };
 
@@ -51,14 +65,12 @@ std::vector<Optimizer::Arena> Sgd::arenas() const {
   return {{"v", v_}};
 }
 
-void Sgd::update_range(FlatBuffer::Range range, const GroupStep& s) {
-  double lambda = options.weight_decay * s.weight_decay_scale;
+void Sgd::apply(const StepNumbers* numbers) {
   dispatch_masters(flat(), [&]<class W>() {
-    W scale = W(s.gradient_scale), l2 = W(lambda), lr = W(s.lr);
-    if (!v_) return fused_update<W>(flat(), range, PlainRule<W>{scale, l2, lr});
-    W share = W(s.t == 1 ? 1 : 1 - options.dampening);  // v is 0 before the first step
-    MomentumRule<W> rule{scale, l2, lr, W(options.momentum), share, options.nesterov};
-    fused_update<W>(flat(), range, rule, v_);
+    if (v_)
+      fused_update<W>(flat(), MomentumRule<W>(options), numbers, v_);
+    else
+      fused_update<W>(flat(), PlainRule<W>(), numbers);
   });
 }
 

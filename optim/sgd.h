@@ -17,10 +17,12 @@ class Sgd final : public Optimizer {
   explicit Sgd(nn::Module& module, SgdOptions options = {})
       : Sgd(default_groups(module), options) {}
 
+  double weight_decay() const override { return options.weight_decay; }
+
   const SgdOptions options;
 
  private:
-  void update_range(FlatBuffer::Range range, const GroupStep& step) override;
+  void apply(const StepNumbers* numbers) override;
   std::vector<Arena> arenas() const override;
 
   Tensor v_;  // undefined without momentum

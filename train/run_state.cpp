@@ -90,6 +90,7 @@ void RunState::load(const CheckpointReader& reader) {
   load_state(reader, tensors_of(*this));
   schedule = loaded;
   optimizer.restore_steps(n.updates);
+  updates = n.updates;
   dropout.restore(n.dropout);
   samples = n.samples;
   step = saved_step = reader.index().step;

@@ -24,6 +24,7 @@ struct RunState {
   Generator dropout;
   int64_t step = 0;         // steps taken, skipped ones included
   int64_t samples = 0;      // windows consumed
+  int64_t updates = 0;      // applied by the steps that are finished (train/step.h)
   int64_t saved_step = -1;  // of the newest checkpoint, saved or loaded; −1: none
 
   RunState(const Settings& settings, Device device);

@@ -1,7 +1,6 @@
 #include "train/step.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "train/loss.h"
 
@@ -9,7 +8,7 @@ namespace gradus::train {
 namespace {
 
 // Adds the gradient of L; returns L.
-double forward_and_backward(RunState& state, const Batch& batch, int64_t micro_batches) {
+Tensor forward_and_backward(RunState& state, const Batch& batch, int64_t micro_batches) {
   const double share = 1.0 / double(std::max<int64_t>(batch.target_count(), 1));
   const int64_t rows = batch.rows / micro_batches;
   Tensor total;
@@ -18,29 +17,48 @@ double forward_and_backward(RunState& state, const Batch& batch, int64_t micro_b
     loss.backward();
     total = total ? total + loss.detach() : loss.detach();
   }
-  return total.item();
+  return total;
+}
+
+optim::StepResult update(RunState& state, const Settings& settings) {
+  const auto rates = [&](int64_t updates) {
+    const int64_t ahead = (updates - state.updates) * settings.batch;  // steps not yet finished
+    const sched::Rates now = state.schedule.at(state.schedule.samples() + ahead);
+    return optim::Rates{now.lr, now.weight_decay};
+  };
+  optim::StepOptions options;
+  if (settings.clip > 0) options.max_norm = settings.clip;
+  const optim::StepResult result = state.optimizer.request(rates, options);
+  state.optimizer.run(options);
+  return result;
 }
 
 }  // namespace
 
-StepReport train_step(RunState& state, const TrainingData& data, const Settings& settings) {
+RunningStep begin_step(RunState& state, const TrainingData& data, const Settings& settings) {
   const Batch batch = data.batch(state.samples, settings.batch);
   state.optimizer.zero_grad();
-  StepReport report;
-  report.loss = forward_and_backward(state, batch, settings.accumulate);
-  const sched::Rates rates = state.schedule.now();
-  const double max_norm =
-      settings.clip > 0 ? settings.clip : std::numeric_limits<double>::infinity();
-  const optim::StepResult result = state.optimizer.step(rates.lr, {.max_norm = max_norm});
-  if (result.applied) state.schedule.advance(settings.batch);
+  RunningStep step;
+  step.loss = forward_and_backward(state, batch, settings.accumulate);
+  step.result = update(state, settings);
   state.samples += settings.batch;
   ++state.step;
+  return step;
+}
 
-  report.lr = rates.lr;
-  report.grad_norm = result.grad_norm;
-  report.applied = result.applied;
-  report.non_finite = result.non_finite;
-  return report;
+StepReport finish_step(RunState& state, const RunningStep& step, const Settings& settings) {
+  const optim::StepResult& result = step.result;
+  if (result.applied()) state.schedule.advance(settings.batch);
+  state.updates = result.updates();
+  return {.loss = step.loss.item(),
+          .lr = result.lr(),
+          .grad_norm = result.grad_norm(),
+          .applied = result.applied(),
+          .non_finite = result.non_finite()};
+}
+
+StepReport train_step(RunState& state, const TrainingData& data, const Settings& settings) {
+  return finish_step(state, begin_step(state, data, settings), settings);
 }
 
 }  // namespace gradus::train

@@ -5,6 +5,10 @@
 //
 // n_m are known before the first forward, so each backward already carries the factor 1/Σ n.
 // Then: norm → skip if not finite → clip → update at the scheduled rate → the schedule advances.
+//
+// A step has two ends. begin_step hands all its work to the device and does not wait; finish_step
+// waits for it and says what came of it. Steps are finished in the order in which they were begun, at
+// most optim::kAhead − 1 of them later.
 #include <string>
 
 #include "train/dataset.h"
@@ -20,7 +24,18 @@ struct StepReport {
   std::string non_finite;  // of a skipped step: the first parameter whose gradient is not finite
 };
 
+/// A step that the device may still be at work on.
+struct RunningStep {
+  Tensor loss;  // L, on the device
+  optim::StepResult result;
+};
+
 /// Consumes the next batch.
+RunningStep begin_step(RunState& state, const TrainingData& data, const Settings& settings);
+/// Advances the schedule if the update was applied.
+StepReport finish_step(RunState& state, const RunningStep& step, const Settings& settings);
+
+/// Both.
 StepReport train_step(RunState& state, const TrainingData& data, const Settings& settings);
 
 }  // namespace gradus::train

@@ -330,7 +330,7 @@ TEST(Gpt, LearnsABatchByHeart) {
           adam.zero_grad();
           Tensor l = gpt->loss(ids, targets);
           l.backward();
-          ASSERT_TRUE(adam.step(1e-2, {.max_norm = 1}).applied);
+          ASSERT_TRUE(adam.step(1e-2, {.max_norm = 1}).applied());
           loss = l.item();
         }
         EXPECT_LT(loss, 0.1) << dtype << " on " << device;

@@ -82,7 +82,7 @@ TEST(FlatBuffer, ASecondOptimizerTakesOverAndTheFirstSaysSo) {
   Tensor x = ones({2, 2}).requires_grad_();
   Adam first(default_groups({x})), second(default_groups({x}));
   sum(x).backward();
-  EXPECT_TRUE(second.step(0.1).applied);
+  EXPECT_TRUE(second.step(0.1).applied());
   EXPECT_THROW(first.step(0.1), Error);
 }
 

@@ -41,7 +41,7 @@ void expect_oracle(const char* rule, Make make, const std::vector<std::vector<do
     for (size_t step = 0; step < 3; ++step) {
       optimizer->zero_grad();
       give_gradient(x, kGradients[step]);
-      EXPECT_TRUE(optimizer->step(0.1).applied);
+      EXPECT_TRUE(optimizer->step(0.1).applied());
       for (int i = 0; i < 2; ++i)
         EXPECT_NEAR(x.at(i), expected[step][size_t(i)], tolerance) << rule << ", step " << step + 1;
     }
@@ -200,7 +200,7 @@ TEST(Optimizers, O12_ZeroGradientWithoutDecayChangesNothing) {
     for (int t = 0; t < 3; ++t) {
       for (Optimizer* o : {(Optimizer*)&adam, (Optimizer*)&sgd, (Optimizer*)&momentum}) {
         o->zero_grad();
-        EXPECT_TRUE(o->step(0.1).applied);  // no backward reached the leaf: that counts as 0
+        EXPECT_TRUE(o->step(0.1).applied());  // no backward reached the leaf: that counts as 0
       }
       EXPECT_EQ(x.to_vector(), before);
       EXPECT_EQ(y.to_vector(), before);

@@ -1,0 +1,76 @@
+#pragma once
+// The mailbox between host and device, and the kernels that measure gradients and decide a step; see
+// optim/step_numbers.h.
+#include <memory>
+
+#include "autograd/tensor.h"
+#include "optim/step_numbers.h"
+
+namespace gradus::optim {
+
+/// Letters for the last kAhead steps, in memory that both sides can address.
+class Mailbox {
+ public:
+  explicit Mailbox(Device device);
+  ~Mailbox();
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  Device device() const { return device_; }
+  MailSlot* slots() const { return slots_; }  // kAhead of them; step k uses slot k % kAhead
+  bool has_record(int64_t attempt) const;
+  /// Waits for the device if need be. Error when the step's kernels were never enqueued, when kAhead
+  /// later steps have taken its place, and when a kernel before it recorded an Error.
+  StepRecord record(int64_t attempt) const;
+
+ private:
+  Device device_;
+  MailSlot* slots_ = nullptr;
+};
+
+class StepControl {
+ public:
+  explicit StepControl(Device device);
+
+  /// Host only: what the next step shall do. `rate` is called with each number of updates that may by
+  /// then have been applied. Returns the number of the step.
+  template <class Rate>
+  int64_t request(StepRequest r, Rate&& rate) {
+    const StepRecord known = make_room();
+    r.first_update = known.updates;
+    for (int64_t i = 0; i <= requested_ - known.attempt; ++i) r.rates[i] = rate(known.updates + i);
+    return post(r);
+  }
+
+  // In the order of this thread's stream, without waiting; the same kernels each time.
+
+  /// Σ g² over the arena, the first element that is not finite, and how many are 0.
+  void measure(const Tensor& gradients, bool count_zeros);
+  void decide(const Betas& betas, GradScaler* scaler);
+  /// Both, in one kernel.
+  void measure_and_decide(const Tensor& gradients, bool count_zeros, const Betas& betas,
+                          GradScaler* scaler);
+  /// In place of measure: gradients of which nothing is known count as short and finite.
+  void measure_nothing();
+
+  /// Σ g² as a tensor (1) f64 on the device, to be summed over ranks between measure and decide.
+  Tensor squares() const;
+  /// For the kernels of an update.
+  StepNumbers* numbers() const { return static_cast<StepNumbers*>(numbers_.raw()); }
+
+  const std::shared_ptr<Mailbox>& mailbox() const { return mailbox_; }
+  /// Updates applied, once all steps so far are decided.
+  int64_t updates() const { return mailbox_->record(requested_).updates; }
+  void restore_updates(int64_t updates);
+
+ private:
+  StepRecord make_room();
+  int64_t post(const StepRequest& r);
+
+  std::shared_ptr<Mailbox> mailbox_;
+  Tensor numbers_;  // a StepNumbers, on the device
+  Tensor parts_;    // of Σ g², one for each block of threads
+  int64_t requested_ = 0;
+};
+
+}  // namespace gradus::optim
