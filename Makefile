@@ -73,7 +73,7 @@ all: $B/libgradus.a $(GRADUS) $B/run_tests $(TUTORIALS)  ## library, program, te
 
 # Rewritten only when what they list changes: other flags compile, other objects link again.
 flags   := $(BUILD_CPP) | $(BUILD_CU)
-objects := $(LIB) $(TRAIN) | $(LIBS)
+objects := $(LIB) $(TRAIN) | $(LIBS) | $(TRAIN_LIBS)
 tests   := $(TESTS)
 $B/flags.txt $B/objects.txt $B/tests.txt: $B/%.txt: FORCE
 	@mkdir -p $B; cmp -s $@ <<< '$($*)' || echo '$($*)' > $@
@@ -86,7 +86,7 @@ $B/%.cu.o: %.cu $B/flags.txt
 	$Q$(BUILD_CU) -MMD -MP -c $< -o $@
 
 # Objects, not the archive: from an archive, files that only register gradient checks drop out.
-link = $Qecho "  link  $@"; $(CXX) $(filter %.o,$^) $1 $(LIBS) -o $@
+link = $Qecho "  link  $@"; $(CXX) $(filter %.o,$^) $1 $(LIBS) $(TRAIN_LIBS) -o $@
 PARTS := $(LIB) $(TRAIN) $B/objects.txt
 $B/gradus:      $B/train/main.cpp.o    $(PARTS)  ; $(call link)
 $B/run_tests:   $(TESTS) $B/tests.txt  $(PARTS)  ; $(call link,-lgtest_main -lgtest)

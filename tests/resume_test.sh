@@ -119,6 +119,26 @@ expect 0 "^5 6 7 5 6 7 5 6 7"
 run generate --checkpoint ids --prompt "5 9"
 expect 1 "'9' is no token id from 0 to 7"
 
+# Pieces of words as tokens: learned once, kept with the run.
+pieces=("${tiny[@]}" --tokenizer bpe --vocabulary 300)
+run train "${pieces[@]}" --steps 40 --out pieces
+expect 0 "in pieces of words" "vocabulary 300" "validation loss [0-9.]+, checkpoint pieces/step_00000040"
+run train "${pieces[@]}" --steps 40 --stop-at 17 --out cut
+run train --resume --out cut --device cpu --threads 1
+expect 0 "checkpoint cut/step_00000040"
+same pieces/step_00000040/rank_0.bin cut/step_00000040/rank_0.bin
+run generate --checkpoint pieces --prompt "12: the cat" --tokens 9 --device cpu
+expect 0 "^12: the cat"
+echo damaged > cut/tokenizer.model
+run generate --checkpoint cut
+expect 1 "cut/tokenizer.model is no tokenizer"
+rm cut/tokenizer.model
+run generate --checkpoint cut/step_00000040
+expect 1 "cut/tokenizer.model"
+run train --text text.txt --tokenizer pieces/tokenizer.model --vocabulary 200 --out never
+expect 1 "tokenizer.model has 300 tokens, but the model has 200"
+absent never
+
 run generate --checkpoint whole --prompt "1: the" --tokens 40 --seed 3 --device cpu
 expect 0 "^1: the"
 first=$out

@@ -1,39 +1,10 @@
 #include "train/generate.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "ops/ops.h"
 
 namespace gradus::train {
-
-TokenText::TokenText(const Settings& settings)
-    : bytes_(!settings.text.empty()), vocabulary_(settings.vocabulary) {}
-
-std::vector<int32_t> TokenText::encode(const std::string& text) const {
-  if (bytes_) {
-    std::vector<int32_t> ids(text.size());
-    std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return uint8_t(c); });
-    return ids;
-  }
-  std::vector<int32_t> ids;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    int64_t id = -1;
-    std::istringstream number(word);
-    check(number >> id && number.eof() && id >= 0 && id < vocabulary_, "'", word,
-          "' is no token id from 0 to ", vocabulary_ - 1,
-          ": the model was trained on a token file, so its prompt is a list of ids");
-    ids.push_back(int32_t(id));
-  }
-  return ids;
-}
-
-std::string TokenText::decode(int32_t id) const {
-  if (!bytes_) return std::to_string(id) + " ";
-  const bool control = id < 32 || id == 127;
-  return {control && id != '\n' && id != '\t' ? '?' : char(id)};
-}
 
 TextGenerator::TextGenerator(LanguageModel& model, std::vector<int32_t> prompt,
                              const Sampling& sampling, uint64_t seed)

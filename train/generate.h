@@ -1,29 +1,12 @@
 #pragma once
 // Lets a model write: token by token, each drawn from the distribution that the model gives after all
 // tokens before it. Keys and values of earlier tokens are kept, so a token costs one position.
-#include <string>
 #include <vector>
 
 #include "train/language_model.h"
 #include "train/sampler.h"
 
 namespace gradus::train {
-
-/// Between text and the ids of a model: bytes for a model of text; for a model of other tokens, whose
-/// tokenizer is not here, the ids themselves as numbers.
-class TokenText {
- public:
-  explicit TokenText(const Settings& settings);
-
-  /// Error when a number is no id of the model.
-  std::vector<int32_t> encode(const std::string& text) const;
-  /// For people: a control character that is neither tab nor new line becomes '?'.
-  std::string decode(int32_t id) const;
-
- private:
-  bool bytes_;
-  int64_t vocabulary_;
-};
 
 class TextGenerator {
  public:

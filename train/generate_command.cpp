@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 
 #include "train/commands.h"
@@ -6,6 +7,7 @@
 #include "train/machine.h"
 #include "train/run_directory.h"
 #include "train/run_state.h"
+#include "train/tokenizer.h"
 
 namespace gradus::train {
 namespace {
@@ -40,15 +42,17 @@ void generate(const GenerateRequest& r) {
   use_threads(r.threads);
   const CheckpointReader reader(find_checkpoint(r.checkpoint));
   const Settings settings = settings_of(reader);
-  const TokenText text(settings);
-  const std::vector<int32_t> prompt = text.encode(r.prompt);
+  const std::string run = std::filesystem::path(reader.path()).parent_path().string();
+  const auto tokenizer = tokenizer_of(settings, run.empty() ? "." : run);
+  const std::vector<int32_t> prompt = tokenizer->encode(r.prompt);
 
   LanguageModel model(settings, device);
   model.place();
   load_state(reader, parameters_of(model.gpt), Unexpected::ignore);
   TextGenerator generator(model, prompt, r.sampling, uint64_t(r.seed));
-  for (int32_t id : prompt) std::cout << text.decode(id);
-  for (int64_t i = 0; i < r.tokens; ++i) std::cout << text.decode(generator.next()) << std::flush;
+  std::cout << printable(tokenizer->decode(prompt));
+  for (int64_t i = 0; i < r.tokens; ++i)
+    std::cout << printable(tokenizer->decode(generator.next())) << std::flush;
   std::cout << std::endl;
 }
 

@@ -41,6 +41,7 @@ Settings preset(const std::string& name) {
   s.layers = config.layers, s.width = config.width, s.heads = config.heads;
   s.kv_heads = config.key_value_heads(), s.ffn = config.inner_width();
   s.length = recipe.length, s.batch = recipe.batch, s.steps = recipe.steps, s.lr = recipe.lr;
+  s.tokenizer = "bytes";
   s.holdout = 0.05;
   s.accumulate = s.seed = 1;
   s.weight_decay = 0.1;

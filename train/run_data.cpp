@@ -1,6 +1,10 @@
 #include "train/run_data.h"
 
+#include <filesystem>
+#include <sstream>
+
 #include "core/check.h"
+#include "train/piece_tokenizer.h"
 #include "train/units.h"
 
 namespace gradus::train {
@@ -17,32 +21,83 @@ int64_t vocabulary_of(TokenFormat format) {
   }
 }
 
-std::shared_ptr<const Tokens> open(const std::string& path, bool as_text, int64_t vocabulary) {
+std::shared_ptr<const Tokens> open(const std::string& path, bool as_text) {
   auto tokens = std::make_shared<const Tokens>(path);
   check(tokens->is_text() == as_text, "", path, " is ",
         as_text ? "a token file: give it as --data" : "a text: give it as --text");
-  tokens->check_ids(vocabulary > 0 ? vocabulary : vocabulary_of(tokens->format()));
   return tokens;
+}
+
+std::string text_of(const Tokens& bytes, int64_t count) {
+  std::vector<int32_t> values(static_cast<size_t>(count));
+  bytes.copy(0, count, values.data());
+  return {values.begin(), values.end()};
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Learned from what is trained on: held-out text stays unseen.
+PieceTokenizer learn(const Settings& s, const Tokens& bytes) {
+  const double kept = s.validation.empty() ? 1 - s.holdout : 1;
+  const std::string text = text_of(bytes, int64_t(double(bytes.size()) * kept));
+  return PieceTokenizer::learn(lines_of(text), {.kind = s.tokenizer, .vocabulary = s.vocabulary});
+}
+
+PieceTokenizer read_tokenizer(const std::string& path) {
+  std::error_code ignored;
+  check(std::filesystem::exists(path, ignored),
+        "--tokenizer can be bytes, bpe, unigram or a file of SentencePiece; there is no file '",
+        path, "'");
+  return PieceTokenizer::load(path);
+}
+
+// The tokenizer of a text; settles the vocabulary.
+std::shared_ptr<const Tokenizer> open_tokenizer(Settings& s, const Tokens& bytes,
+                                                const std::string& run) {
+  if (s.tokenizer == "bytes" || !run.empty()) return tokenizer_of(s, run);
+  auto pieces = std::make_shared<PieceTokenizer>(learns_tokenizer(s) ? learn(s, bytes)
+                                                                     : read_tokenizer(s.tokenizer));
+  if (s.vocabulary == 0) s.vocabulary = pieces->vocabulary();
+  pieces->check_vocabulary(s.vocabulary);
+  return pieces;
+}
+
+// What the model reads: the file itself, or the pieces of its text.
+std::shared_ptr<const Tokens> tokens_of(const Settings& s, std::shared_ptr<const Tokens> file,
+                                        const Tokenizer& tokenizer) {
+  if (s.text.empty() || s.tokenizer == "bytes") {
+    file->check_ids(s.vocabulary);
+    return file;
+  }
+  return std::make_shared<const Tokens>(file->path(),
+                                        tokenizer.encode(text_of(*file, file->size())));
 }
 
 }  // namespace
 
 const std::string& data_path(const Settings& s) { return s.text.empty() ? s.data : s.text; }
 
-RunData open_data(Settings& s) {
+RunData open_data(Settings& s, const std::string& run) {
   const bool as_text = !s.text.empty();
-  const auto tokens = open(data_path(s), as_text, s.vocabulary);
-  if (s.vocabulary == 0) s.vocabulary = vocabulary_of(tokens->format());
+  const auto file = open(data_path(s), as_text);
+  if (!as_text && s.vocabulary == 0) s.vocabulary = vocabulary_of(file->format());
+  auto tokenizer = as_text ? open_tokenizer(s, *file, run) : tokenizer_of(s, run);
+  const auto tokens = tokens_of(s, file, *tokenizer);
   auto [training, held_out] =
       s.validation.empty()
           ? split(tokens, s.holdout)
-          : std::pair(whole(tokens), whole(open(s.validation, as_text, s.vocabulary)));
+          : std::pair(whole(tokens), whole(tokens_of(s, open(s.validation, as_text), *tokenizer)));
   const std::string description = data_path(s) + ": " + with_commas(tokens->size()) + " tokens (" +
                                   name_of(tokens->format()) + "), " + with_commas(training.count) +
                                   " for training, " + with_commas(held_out.count) + " held out" +
                                   (s.validation.empty() ? "" : " in " + s.validation);
   return {TrainingData(training, s.length, s.batch, uint64_t(s.seed)),
-          ValidationData(held_out, s.length), description};
+          ValidationData(held_out, s.length), std::move(tokenizer), description};
 }
 
 }  // namespace gradus::train

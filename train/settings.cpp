@@ -18,7 +18,8 @@ void derive(Settings& s, const Choices& chosen, bool on_gpu) {
   if (!chosen.kv_heads && chosen.heads) s.kv_heads = s.heads;
   if (!chosen.ffn && (chosen.width || chosen.family))  // SwiGLU has three matrices: ⅔ of the width
     s.ffn = s.family == "llama" ? (8 * s.width / 3 + 31) / 32 * 32 : 4 * s.width;
-  if (!chosen.vocabulary && !s.text.empty()) s.vocabulary = 256;
+  if (!chosen.vocabulary && !s.text.empty())
+    s.vocabulary = s.tokenizer == "bytes" ? 256 : learns_tokenizer(s) ? 2048 : 0;
   if (!chosen.min_lr) s.min_lr = s.lr / 10;
   if (!chosen.warmup) s.warmup = s.steps / 20;
   if (!chosen.decay_steps) s.decay_steps = s.steps;
@@ -90,6 +91,10 @@ std::string text_of(const T& value) {
 
 }  // namespace
 
+bool learns_tokenizer(const Settings& s) {
+  return s.tokenizer == "bpe" || s.tokenizer == "unigram";
+}
+
 Settings resolve(const Choices& choices, bool on_gpu) {
   Settings s = preset(choices.model.value_or(default_preset(on_gpu)));
   Settings::each_field(
@@ -102,6 +107,8 @@ Settings resolve(const Choices& choices, bool on_gpu) {
 void validate(const Settings& s) {
   check(s.text.empty() != s.data.empty(), "one of --text FILE and --data FILE.bin is needed",
         s.text.empty() ? "" : ", not both");
+  check(s.data.empty() || s.tokenizer == "bytes", "--tokenizer is for a --text; the tokens of ",
+        s.data, " are made");
   check_word("--family", s.family, {"gpt2", "llama"});
   check_word("--dtype", s.dtype, {"f32", "bf16"});
   check_word("--non-finite", s.non_finite, {"skip", "stop"});

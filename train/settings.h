@@ -26,7 +26,7 @@ struct SettingsOf {
   As<std::string> model{}, family{};
   As<int64_t> layers{}, width{}, heads{}, kv_heads{}, ffn{}, vocabulary{};
   As<double> dropout{};
-  As<std::string> text{}, data{}, validation{};
+  As<std::string> text{}, data{}, validation{}, tokenizer{};
   As<double> holdout{};
   As<int64_t> length{}, batch{}, accumulate{}, seed{};
   As<int64_t> steps{}, warmup{}, decay_steps{};
@@ -51,11 +51,16 @@ struct SettingsOf {
     f(Setting{"kv-heads", kModel, "heads of keys and values; fewer than heads: they are shared"},
       s.kv_heads...);
     f(Setting{"ffn", kModel, "inner width of the MLP"}, s.ffn...);
-    f(Setting{"vocabulary", kModel, "token ids (default: 256 for text, else that of the format)"},
+    f(Setting{"vocabulary", kModel,
+              "token ids (default: 256 bytes, 2048 pieces, or what the file has)"},
       s.vocabulary...);
     f(Setting{"dropout", kModel, "probability with which dropout drops"}, s.dropout...);
 
-    f(Setting{"text", kData, "a text: every byte is a token", may_differ}, s.text...);
+    f(Setting{"text", kData, "a text, cut into tokens by the tokenizer", may_differ}, s.text...);
+    f(Setting{"tokenizer", kData,
+              "bytes; bpe or unigram: pieces of words, learned from the text; or a file of "
+              "SentencePiece"},
+      s.tokenizer...);
     f(Setting{"data", kData, "token file (llm.c's or nanoGPT's .bin), or a pattern of several",
               may_differ},
       s.data...);
@@ -111,6 +116,9 @@ using Choices = SettingsOf<std::optional>;
 
 /// The settings of a new run: the preset's, with what was chosen. Error when they make no sense.
 Settings resolve(const Choices& choices, bool on_gpu);
+
+/// Is the tokenizer one that the run learns from its text?
+bool learns_tokenizer(const Settings& settings);
 
 /// Error naming the option when a value is out of range or two do not fit.
 void validate(const Settings& settings);

@@ -41,6 +41,8 @@ const char* name_of(TokenFormat format) {
       return "llm.c, uint16";
     case TokenFormat::llmc_llama3:
       return "llm.c, uint32";
+    case TokenFormat::pieces:
+      return "text, in pieces of words";
   }
   return "";
 }

@@ -14,7 +14,7 @@
 
 namespace gradus::train {
 
-enum class TokenFormat { text, nanogpt, llmc_gpt2, llmc_llama3 };
+enum class TokenFormat { text, nanogpt, llmc_gpt2, llmc_llama3, pieces };  // pieces: in no file
 
 const char* name_of(TokenFormat format);
 

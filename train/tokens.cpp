@@ -45,9 +45,16 @@ Tokens::Tokens(const std::string& path) : path_(path), starts_{0} {
   }
 }
 
+Tokens::Tokens(const std::string& path, std::vector<int32_t> ids)
+    : path_(path), ids_(std::move(ids)), starts_{int64_t(ids_.size())} {}
+
 void Tokens::copy(int64_t first, int64_t count, int32_t* out) const {
   check(first >= 0 && count >= 0 && first + count <= size(), "tokens [", first, ", ", first + count,
         ") asked of ", path_, ", which has ", size());
+  if (files_.empty()) {
+    std::copy_n(ids_.begin() + first, count, out);
+    return;
+  }
   size_t file =
       size_t(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
   for (; count > 0; ++file) {

@@ -1,6 +1,7 @@
 #pragma once
 // The token stream of a training or validation set: one file, or several that a pattern names
-// (fineweb_train_*.bin), one after the other in the order of their names.
+// (fineweb_train_*.bin), one after the other in the order of their names; or what a tokenizer made of
+// such a text.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,10 +15,13 @@ class Tokens {
   /// `path` names a file or is a shell pattern. Error when nothing matches (it names the directory
   /// searched and a command that makes the data), or when the files differ in format.
   explicit Tokens(const std::string& path);
+  /// The ids of the text at `path`, in memory.
+  Tokens(const std::string& path, std::vector<int32_t> ids);
 
   const std::string& path() const { return path_; }  // as given
-  const std::vector<TokenFile>& files() const { return files_; }
-  TokenFormat format() const { return files_.front().format(); }
+  TokenFormat format() const {
+    return files_.empty() ? TokenFormat::pieces : files_.front().format();
+  }
   bool is_text() const { return format() == TokenFormat::text; }
   int64_t size() const { return starts_.back(); }
 
@@ -30,6 +34,7 @@ class Tokens {
  private:
   std::string path_;
   std::vector<TokenFile> files_;
+  std::vector<int32_t> ids_;     // where there are no files
   std::vector<int64_t> starts_;  // position of each file's first token; last: the size
 };
 

@@ -74,7 +74,8 @@ std::string resume_hint(const std::string& directory) {
 
 // A text begins with a new line, other tokens with the first one that is held out.
 std::vector<int32_t> sample_prompt(const Settings& settings, const RunData& data) {
-  return {settings.text.empty() ? data.validation.batch(0, 1).inputs[0] : int32_t('\n')};
+  if (settings.text.empty()) return {data.validation.batch(0, 1).inputs[0]};
+  return data.tokenizer->encode("\n");
 }
 
 void print_sample(const Settings& settings, const RunData& data, LanguageModel& model,
@@ -82,10 +83,9 @@ void print_sample(const Settings& settings, const RunData& data, LanguageModel& 
   if (tokens == 0 || interrupt.requested()) return;
   const Sampling sampling{.temperature = 0.8, .top_p = 0.95};
   std::cout << "\nsample (temperature 0.8, top-p 0.95):" << std::endl;
-  const TokenText text(settings);
   TextGenerator generator(model, sample_prompt(settings, data), sampling, uint64_t(settings.seed));
   for (int64_t i = 0; i < tokens && !interrupt.requested(); ++i)
-    std::cout << text.decode(generator.next()) << std::flush;
+    std::cout << printable(data.tokenizer->decode(generator.next())) << std::flush;
   std::cout << "\n" << std::endl;
 }
 
@@ -104,7 +104,7 @@ void train(const TrainRequest& r) {
   const Device device = choose_device(r.device);
   Start start = r.resume ? resumed_start(r) : fresh_start(r, device.is_cuda());
   Settings& settings = start.settings;
-  const RunData data = open_data(settings);
+  const RunData data = open_data(settings, start.directory);
   if (start.from) check_same_data(*start.from, data);
   if (!start.from) start.directory = new_run(r.out, name_of_data(data_path(settings)));
   check_dtype(device, settings.dtype == "bf16" ? DType::bf16 : DType::f32);
@@ -118,6 +118,7 @@ void train(const TrainRequest& r) {
             << std::endl;
 
   Disk{}.make_directory(start.directory);
+  if (!start.from) data.tokenizer->save(start.directory);
   const Interrupt interrupt;
   Outcome outcome;
   {

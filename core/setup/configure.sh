@@ -62,6 +62,12 @@ eigen=$(header Eigen/Core "${includes[@]/#/-I}")
 [ -n "$eigen" ] || die "Eigen is missing: install libeigen3-dev, or name its folder with EIGEN="
 say Eigen "$eigen" EIGEN=
 
+train_libs="-lsentencepiece_train -lsentencepiece"
+compiles '#include <sentencepiece_trainer.h>
+  int main() { return sentencepiece::SentencePieceTrainer::Train("").ok(); }' $train_libs ||
+  die "SentencePiece is missing, or does not link: install libsentencepiece-dev; $(< "$work/log")"
+say tokenizers "$(header sentencepiece_trainer.h)" ""
+
 bench_libs=
 benchmark=$(header benchmark/benchmark.h)
 if [ -n "$benchmark" ] && compiles 'int main() {}' -lbenchmark; then
@@ -170,6 +176,7 @@ GENCODE :=$flags
 CXX_PROGRAM := $cxx
 FOUND_INCLUDES := ${includes[*]}
 FOUND_LIBS := -Wl,--as-needed ${libraries[*]}
+TRAIN_LIBS := $train_libs
 BENCH_LIBS := $bench_libs
 COPIES := $copies
 END

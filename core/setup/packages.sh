@@ -25,6 +25,7 @@ need libeigen3-dev      "matrix products on the CPU" has_header Eigen/Core
 need nlohmann-json3-dev "checkpoints and metrics" has_header nlohmann/json.hpp
 need libcli11-dev       "the command line of gradus" has_header CLI/CLI.hpp
 need libxxhash-dev      "checksums in checkpoints" has_header xxhash.h
+need libsentencepiece-dev "tokenizers" has_header sentencepiece_trainer.h
 need libgtest-dev       "the tests" has_header gtest/gtest.h
 want libbenchmark-dev   "make bench" has_header benchmark/benchmark.h
 want pkg-config         "programs that use an installed gradus" has_command pkg-config

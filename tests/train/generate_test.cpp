@@ -75,24 +75,6 @@ TEST(Generate, ALongPromptKeepsItsEnd) {
   EXPECT_EQ(generator.next(), likeliest_after(run.state.model, end));
 }
 
-TEST(Generate, TextIsBytesAndOtherTokensAreNumbers) {
-  Settings s;
-  s.text = "a.txt", s.vocabulary = 256;
-  const TokenText bytes(s);
-  EXPECT_EQ(bytes.encode("hé\n"), std::vector<int32_t>({'h', 0xC3, 0xA9, '\n'}));
-  EXPECT_EQ(bytes.decode(0xC3) + bytes.decode(0xA9), "é");
-  EXPECT_EQ(bytes.decode(7) + bytes.decode('\n') + bytes.decode(127), "?\n?");
-
-  s.text = "", s.data = "a.bin", s.vocabulary = 50257;
-  const TokenText numbers(s);
-  EXPECT_EQ(numbers.encode(" 50256 0  7"), std::vector<int32_t>({50256, 0, 7}));
-  EXPECT_EQ(numbers.decode(50256), "50256 ");
-  for (const char* bad : {"50257", "-1", "x", "1.5", "7x"}) {
-    const std::string error = error_of([&] { numbers.encode(bad); });
-    EXPECT_TRUE(holds(error, {bad, "0 to 50256"})) << error;
-  }
-}
-
 TEST(Generate, AnEmptyPromptIsAnError) {
   TemporaryDirectory d;
   TinyRun run(tiny_settings(d, "gpt2"));

@@ -10,6 +10,7 @@ namespace {
 Settings small(const std::string& text) {
   Settings s;
   s.text = text, s.holdout = 0.25, s.length = 4, s.batch = 2, s.seed = 1, s.vocabulary = 256;
+  s.tokenizer = "bytes";
   return s;
 }
 
