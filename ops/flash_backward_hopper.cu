@@ -40,6 +40,7 @@ namespace {
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kKeys = 128;                            // of a block
 constexpr int kSlabRows = 64, kSlab = 64 * 64 * 4;    // bytes of a slab
+constexpr int kSlabStages = 2;
 constexpr int kThreads = 384;
 
 /// (B, groups, members, T, d): strides in elements.
@@ -65,7 +66,7 @@ struct Problem {
 };
 
 struct Maps {
-  CUtensorMap q, d_o, k, v, dk, dv;
+  CUtensorMap q, d_o, k, v, dq, dk, dv;
 };
 
 /// Sizes in bytes where nothing else is said.
@@ -94,7 +95,7 @@ struct Memory : Tiles<D> {
   uint32_t base;
 
   static constexpr int kQ = S::kKeyStages * 2 * S::kKeyTile, kDs = kQ + S::kStages * 2 * S::kQueryTile;
-  static constexpr int kSlabs = kDs + 2 * S::kQueryPanel, kRows = kSlabs + 2 * kSlab;
+  static constexpr int kSlabs = kDs + 2 * S::kQueryPanel, kRows = kSlabs + 2 * kSlabStages * kSlab;
   static constexpr int kBarriers = kRows + S::kStages * 2 * S::kQueries * 4;
   static constexpr int kBytes = kBarriers + 256;
 
@@ -103,7 +104,9 @@ struct Memory : Tiles<D> {
   __device__ uint32_t q(int stage) const { return base + kQ + stage * 2 * S::kQueryTile; }
   __device__ uint32_t d_o(int stage) const { return q(stage) + S::kQueryTile; }
   __device__ uint32_t ds(int half) const { return base + kDs + half * S::kQueryPanel; }
-  __device__ uint32_t slab(int half) const { return base + kSlabs + half * kSlab; }
+  __device__ uint32_t slab(int half, int stage) const {
+    return base + kSlabs + (half * kSlabStages + stage) * kSlab;
+  }
   __device__ uint32_t lse(int stage) const { return base + kRows + stage * 2 * S::kQueries * 4; }
   __device__ uint32_t delta(int stage) const { return lse(stage) + S::kQueries * 4; }
 
@@ -113,10 +116,11 @@ struct Memory : Tiles<D> {
   __device__ uint32_t keys_empty(int slot) const { return barrier(4 + slot); }
   __device__ uint32_t rows_full(int stage) const { return barrier(6 + stage); }
   __device__ uint32_t rows_empty(int stage) const { return barrier(8 + stage); }
-  __device__ uint32_t slab_full(int half) const { return barrier(10 + half); }
-  __device__ uint32_t slab_empty(int half) const { return barrier(12 + half); }
-  __device__ uint32_t ds_empty() const { return barrier(14); }
-  __device__ uint32_t work(int slot) const { return barrier(15 + slot); }  // its number
+  __device__ uint32_t slab_full(int half, int stage) const { return barrier(10 + 2 * half + stage); }
+  __device__ uint32_t slab_empty(int half, int stage) const { return barrier(14 + 2 * half + stage); }
+  __device__ uint32_t slab_back(int half) const { return barrier(18 + half); }
+  __device__ uint32_t ds_empty() const { return barrier(20); }
+  __device__ uint32_t work(int slot) const { return barrier(21 + slot); }  // its number
 
   __device__ void start() const;
 };
@@ -129,7 +133,9 @@ __device__ void Memory<D>::start() const {
     hopper::init(keys_full(i), 1), hopper::init(rows_full(i), 1);
     hopper::init(keys_done(i), 8), hopper::init(rows_empty(i), 8);  // one for each warp
     hopper::init(keys_empty(i), 3);                                 // warps 1, 2, 3
-    hopper::init(slab_full(i), 4), hopper::init(slab_empty(i), 1);
+    hopper::init(slab_back(i), 1);
+    for (int half = 0; half < 2; ++half)
+      hopper::init(slab_full(half, i), 4), hopper::init(slab_empty(half, i), 1);
   }
   hopper::init(ds_empty(), 8);
   hopper::fence_init();
@@ -160,6 +166,10 @@ __device__ inline float4 load4(uint32_t address) {
 }
 __device__ inline void store2(uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+__device__ inline void store4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
 }
 __device__ inline int load_int(uint32_t address) {
   int v;
@@ -259,43 +269,38 @@ __device__ void store_keys(const Problem& p, const Maps& maps, Memory<D> at) {
 // ---- warps 1 and 3: add dQ, a slab for each tile. Slab `half` of a tile is its rows 64 half … (d = 64),
 // or its columns 64 half … (d = 128). Row r holds its 32-byte chunk c at place c ^ (r % 8).
 
-/// One thread: adds the slab to `sum`, or stores it there if it is the first.
-__device__ inline void add_slab(float* sum, uint32_t slab, uint32_t empty, bool first) {
-  hopper::fence_async_all();
+/// One thread: adds the slab to `sum`, or stores it there if it is the first; returns once that is done.
+__device__ inline void add_slab(float* sum, uint32_t slab, bool first) {
   first ? hopper::store_bytes(sum, slab, kSlab) : hopper::add_floats(sum, slab, kSlab);
   hopper::commit_stores();
   hopper::wait_stores();
-  hopper::arrive(empty);
-  hopper::wait_writes();
-  hopper::fence_async_all();
 }
 
-/// A warp: dq ← scale (sum + slab), rows below `rows` of it; `sum` may be null.
+/// A warp: the slab times `scale` in 16 bits, as a panel of 64 rows in the first half of its place. Four
+/// rows are read before the place of their results, further up, is written.
 template <class T>
-__device__ void finish_slab(T* dq, int64_t stride, int rows, const float* sum, uint32_t slab, float scale) {
+__device__ void round_slab(uint32_t slab, float scale) {
   int lane = threadIdx.x % 32, chunk = lane % 8;
-#pragma unroll 2
+#pragma unroll 1
   for (int row = lane / 8; row < kSlabRows; row += 4) {
-    uint32_t place = row * 256 + ((chunk ^ (row & 7)) << 5);
-    float4 a = load4(slab + place), b = load4(slab + place + 16);
-    if (sum) {
-      const float4* more = reinterpret_cast<const float4*>(sum + place / 4);
-      float4 c = __ldcg(more), d = __ldcg(more + 1);
-      a.x += c.x, a.y += c.y, a.z += c.z, a.w += c.w;
-      b.x += d.x, b.y += d.y, b.z += d.z, b.w += d.w;
-    }
-    if (row < rows)
-      *reinterpret_cast<uint4*>(dq + row * stride + chunk * 8) =
-          uint4{mma::pack<T>(a.x * scale, a.y * scale), mma::pack<T>(a.z * scale, a.w * scale),
-                mma::pack<T>(b.x * scale, b.y * scale), mma::pack<T>(b.z * scale, b.w * scale)};
+    uint32_t from = slab + row * 256 + ((chunk ^ (row & 7)) << 5);
+    float4 a = load4(from), b = load4(from + 16);
+    __syncwarp();
+    store4(slab + row * 128 + ((chunk ^ (row & 7)) << 4), mma::pack<T>(a.x * scale, a.y * scale),
+           mma::pack<T>(a.z * scale, a.w * scale), mma::pack<T>(b.x * scale, b.y * scale),
+           mma::pack<T>(b.z * scale, b.w * scale));
+    __syncwarp();
   }
+  hopper::fence_async();
+  __syncwarp();
 }
 
 template <class T, int D>
-__device__ void add_queries(const Problem& p, const Heads<T>& dq, Memory<D> at, int half) {
+__device__ void add_queries(const Problem& p, const Maps& maps, Memory<D> at, int half) {
   using S = Tiles<D>;
-  bool elected = threadIdx.x % 32 == 0;
-  uint32_t slab_phase = 0;
+  const bool elected = threadIdx.x % 32 == 0;
+  uint32_t back_phase = 0;
+  Ring<kSlabStages> slabs;
   for (Ring<S::kKeyStages> keys;; keys.advance()) {
     hopper::wait(at.keys_full(keys.at), keys.phase);
     int index = load_int(at.work(keys.at));
@@ -303,30 +308,43 @@ __device__ void add_queries(const Problem& p, const Heads<T>& dq, Memory<D> at, 
     __syncwarp();
     if (elected) hopper::arrive(at.keys_empty(keys.at));
     Work work(p, index);
-    int first = S::first_tile(p, work.block);
-    for (int m = 0; m < p.members; ++m)
-      for (int tile = p.query_tiles - 1; tile >= first; --tile, slab_phase ^= 1) {
-        int64_t slab = ((int64_t(work.batch) * p.groups * p.members + p.head(work.group, m)) *
-                            p.query_tiles + tile) * 2 + half;
-        float* sum = p.sums + slab * (kSlab / 4);
-        bool last = work.block == S::last_block(p, tile);
-        hopper::wait(at.slab_full(half), slab_phase);
+    int first = S::first_tile(p, work.block), tile = p.query_tiles - 1, m = 0;
+    do {
+      int number = (((work.batch * p.groups + work.group) * p.members + m) * p.query_tiles + tile) * 2 + half;
+      float* sum = p.sums + int64_t(number) * (kSlab / 4);
+      bool last = work.block == S::last_block(p, tile);
+      uint32_t slab = at.slab(half, slabs.at);
+      hopper::wait(at.slab_full(half, slabs.at), slabs.phase);
+      if (elected && !(last && work.block == 0)) {
         if (work.block > 0)
-          while (turn_of(p.turns + slab) != work.block) {
+          while (turn_of(p.turns + number) != work.block) {
           }
+        hopper::fence_async_global();
+        add_slab(sum, slab, work.block == 0);
+        if (!last) hopper::arrive(at.slab_empty(half, slabs.at));
+        hopper::wait_writes();
+        if (!last) set_turn(p.turns + number, work.block + 1);
         if (last) {
-          int row = tile * S::kQueries + (D == 64 ? kSlabRows * half : 0), column = D == 64 ? 0 : 64 * half;
-          hopper::fence_async_all();
-          finish_slab(dq.at(work.batch, work.group, m, row) + column, dq.row, p.tq - row,
-                      work.block > 0 ? sum : nullptr, at.slab(half), p.scale);
-          __syncwarp();
-          if (elected) hopper::arrive(at.slab_empty(half));
-        } else if (elected) {
-          add_slab(sum, at.slab(half), at.slab_empty(half), work.block == 0);
-          set_turn(p.turns + slab, work.block + 1);
+          hopper::expect(at.slab_back(half), kSlab);
+          hopper::load_bytes(slab, sum, kSlab, at.slab_back(half));
         }
-        __syncwarp();
       }
+      if (last) {
+        if (work.block > 0) hopper::wait(at.slab_back(half), back_phase), back_phase ^= 1;
+        round_slab<T>(slab, p.scale);
+        if (elected) {
+          int row = D == 64 ? kSlabRows * half : 0, column = D == 64 ? 0 : 64 * half;
+          hopper::store(maps.dq, slab,
+                        {column, tile * S::kQueries + row, m, work.group, work.batch});
+          hopper::commit_stores();
+          hopper::wait_stores();
+          hopper::arrive(at.slab_empty(half, slabs.at));
+        }
+      }
+      __syncwarp();
+      slabs.advance();
+      if (--tile < first) tile = p.query_tiles - 1, ++m;
+    } while (m < p.members);
   }
 }
 
@@ -452,7 +470,8 @@ __device__ __forceinline__ void compute(const Problem& p, Memory<D> at, int half
   const float scale = p.scale * kLog2e;
   const int mine = half * 64 * 128;  // bytes to my rows of K and V
   Ring<S::kStages> rows;
-  uint32_t phase = 0;  // of dS and the slab
+  Ring<kSlabStages> slabs;
+  uint32_t phase = 0;  // of dS
   for (Ring<S::kKeyStages> keys;; keys.advance()) {
     hopper::wait(at.keys_full(keys.at), keys.phase);
     int index = load_int(at.work(keys.at));
@@ -522,10 +541,11 @@ __device__ __forceinline__ void compute(const Problem& p, Memory<D> at, int half
       hopper::wait<1>(dq);
       arrive_warp(at.ds_empty());
       if (threadIdx.x % 32 == 0) hopper::arrive(at.rows_empty(rows.at));
-      hopper::wait(at.slab_empty(half), phase ^ 1);
-      store_slab(at.slab(half), dq);
+      hopper::wait(at.slab_empty(half, slabs.at), slabs.phase ^ 1);
+      store_slab(at.slab(half, slabs.at), dq);
       hopper::fence_async();
-      arrive_warp(at.slab_full(half));
+      arrive_warp(at.slab_full(half, slabs.at));
+      slabs.advance();
       rows = next;
       phase ^= 1;
       tile = tile == first ? p.query_tiles - 1 : tile - 1;
@@ -545,7 +565,7 @@ __device__ __forceinline__ void compute(const Problem& p, Memory<D> at, int half
 
 template <class T, int D>
 __global__ void __launch_bounds__(kThreads, 1)
-    flash_backward_kernel(const __grid_constant__ Maps maps, const Problem p, const Heads<T> dq) {
+flash_backward_kernel(const __grid_constant__ Maps maps, const Problem p) {
 #if defined(GRADUS_SM90A)
   extern __shared__ __align__(1024) unsigned char memory[];
   Memory<D> at;
@@ -554,12 +574,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) at.start();
   __syncthreads();
   if (warp < 4) {
-    hopper::shrink_registers<24>();
+    hopper::shrink_registers<40>();
     if (warp == 0 && threadIdx.x == 0) load_inputs<D>(p, maps, at);
     if (warp == 2 && threadIdx.x == 64) store_keys<D>(p, maps, at);
-    if (warp == 1 || warp == 3) add_queries<T, D>(p, dq, at, warp / 2);
+    if (warp == 1 || warp == 3) add_queries<T, D>(p, maps, at, warp / 2);
   } else {
-    hopper::grow_registers<240>();
+    hopper::grow_registers<232>();
     compute<T, D>(p, at, warp / 4 - 1);
   }
 #endif
@@ -626,7 +646,7 @@ void launch(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Ten
   p.tq = int(in.q.size(3)), p.tk = int(in.k.size(2));
   p.query_tiles = divide_up(p.tq, S::kQueries), p.key_blocks = divide_up(p.tk, kKeys);
   p.pairs = batch * p.groups;
-  p.chunk = std::max(1, divide_up(2 * processors, p.key_blocks));
+  p.chunk = std::max(processors / 2, 4 * processors / p.key_blocks);
   p.scale = float(in.scale), p.causal = in.causal;
 
   int64_t tiles = int64_t(p.pairs) * p.members * p.query_tiles;
@@ -643,13 +663,13 @@ void launch(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Ten
 
   Maps maps{hopper::tensor_map(in.q, S::kQueries), hopper::tensor_map(d_o, S::kQueries),
             hopper::tensor_map(in.k, kKeys),       hopper::tensor_map(in.v, kKeys),
-            hopper::tensor_map(to.dk, kKeys),      hopper::tensor_map(to.dv, kKeys)};
+            hopper::tensor_map(to.dq, kSlabRows),  hopper::tensor_map(to.dk, kKeys),
+            hopper::tensor_map(to.dv, kKeys)};
   auto kernel = flash_backward_kernel<T, D>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory<D>::kBytes),
         "flash attention: asking for shared memory");
   int works = p.pairs * p.key_blocks;
-  kernel<<<unsigned(std::min(works, processors)), kThreads, Memory<D>::kBytes, stream>>>(maps, p,
-                                                                                       heads<T>(to.dq));
+  kernel<<<unsigned(std::min(works, processors)), kThreads, Memory<D>::kBytes, stream>>>(maps, p);
   cuda::check_launch("flash attention: backward");
 }
 

@@ -171,8 +171,10 @@ __device__ inline void fence_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// The same for all memory: orders copies and ordinary accesses of other threads, met through a flag.
-__device__ inline void fence_async_all() { asm volatile("fence.proxy.async;" ::: "memory"); }
+/// What other threads copied to global memory, and told by a flag, is seen by later copies.
+__device__ inline void fence_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
 
 /// Four 8×8 tiles to shared memory; lane i gives the address of row i % 8 of tile i / 8.
 __device__ inline void store_tiles(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
