@@ -56,7 +56,7 @@ struct Heads {
 struct Problem {
   float* sums;              // (B, H, query tiles, 2) slabs
   float *lse, *delta;       // (B, H, query tiles · kQueries): lse · log₂e, ∞ where P is to be 0; δ
-  int *turns, *next_work;   // one for each slab; the counter
+  int *turns, *next_work;   // one for each tile; the counter
   int groups, members, tq, tk, query_tiles, key_blocks, pairs, chunk;
   float scale;
   bool causal;
@@ -118,9 +118,11 @@ struct Memory : Tiles<D> {
   __device__ uint32_t rows_empty(int stage) const { return barrier(8 + stage); }
   __device__ uint32_t slab_full(int half, int stage) const { return barrier(10 + 2 * half + stage); }
   __device__ uint32_t slab_empty(int half, int stage) const { return barrier(14 + 2 * half + stage); }
-  __device__ uint32_t slab_back(int half) const { return barrier(18 + half); }
-  __device__ uint32_t ds_empty() const { return barrier(20); }
-  __device__ uint32_t work(int slot) const { return barrier(21 + slot); }  // its number
+  __device__ uint32_t slabs_added() const { return barrier(18); }
+  __device__ uint32_t slabs_published() const { return barrier(19); }
+  __device__ uint32_t slab_back(int half) const { return barrier(20 + half); }
+  __device__ uint32_t ds_empty() const { return barrier(22); }
+  __device__ uint32_t work(int slot) const { return barrier(23 + slot); }  // its number
 
   __device__ void start() const;
 };
@@ -138,6 +140,7 @@ __device__ void Memory<D>::start() const {
       hopper::init(slab_full(half, i), 4), hopper::init(slab_empty(half, i), 1);
   }
   hopper::init(ds_empty(), 8);
+  hopper::init(slabs_added(), 2), hopper::init(slabs_published(), 1);
   hopper::fence_init();
 }
 
@@ -167,8 +170,9 @@ __device__ inline float4 load4(uint32_t address) {
 __device__ inline void store2(uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
-__device__ inline void store4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+__device__ inline void store4(uint32_t address, const uint32_t (&v)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v[0]), "r"(v[1]), "r"(v[2]),
+               "r"(v[3])
                : "memory");
 }
 __device__ inline int load_int(uint32_t address) {
@@ -184,12 +188,15 @@ __device__ inline float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-__device__ inline int turn_of(const int* turn) {
+/// Waits for a turn, and for what was written before it was given.
+__device__ inline void wait_turn(const int* turn, int mine) {
   int v;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(turn) : "memory");
-  return v;
+  do {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(turn) : "memory");
+  } while (v != mine);
+  hopper::fence_async_global();
 }
-__device__ inline void set_turn(int* turn, int v) {
+__device__ inline void give_turn(int* turn, int v) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(v) : "memory");
 }
 
@@ -202,6 +209,17 @@ struct Work {
     block = rest / heads, batch = pair / p.groups, group = pair % p.groups;
   }
 };
+
+/// Calls f(tile, member, number of the tile among all heads') for the tiles that a piece of work visits.
+template <int D, class F>
+__device__ __forceinline__ void each_tile(const Problem& p, const Work& work, F f) {
+  const int first = Tiles<D>::first_tile(p, work.block);
+  const int head = (work.batch * p.groups + work.group) * p.members;
+#pragma unroll 1
+  for (int tile = p.query_tiles - 1; tile >= first; --tile)
+#pragma unroll 1
+    for (int m = 0; m < p.members; ++m) f(tile, m, (head + m) * p.query_tiles + tile);
+}
 
 // ---- warp 0: loads
 
@@ -224,36 +242,43 @@ __device__ void load_inputs(const Problem& p, const Maps& maps, Memory<D> at) {
       hopper::load(at.v(keys.at) + c * S::kKeyPanel, maps.v, at.keys_full(keys.at), corner);
     }
     next = atomicAdd(p.next_work, 1);
-    int first = S::first_tile(p, work.block);
-    for (int m = 0; m < p.members; ++m)
-      for (int tile = p.query_tiles - 1; tile >= first; --tile, rows.advance()) {
-        uint32_t full = at.rows_full(rows.at);
-        hopper::wait(at.rows_empty(rows.at), rows.phase ^ 1);
-        hopper::expect(full, 2 * S::kQueryTile + 2 * S::kQueries * 4);
-        for (int c = 0; c < S::kPanels; ++c) {
-          hopper::Corner corner{64 * c, tile * S::kQueries, m, work.group, work.batch};
-          hopper::load(at.q(rows.at) + c * S::kQueryPanel, maps.q, full, corner);
-          hopper::load(at.d_o(rows.at) + c * S::kQueryPanel, maps.d_o, full, corner);
-        }
-        int64_t row = (int64_t(work.batch) * p.groups * p.members + p.head(work.group, m)) *
-                          p.query_tiles + tile;
-        hopper::load_bytes(at.lse(rows.at), p.lse + row * S::kQueries, S::kQueries * 4, full);
-        hopper::load_bytes(at.delta(rows.at), p.delta + row * S::kQueries, S::kQueries * 4, full);
+    each_tile<D>(p, work, [&](int tile, int m, int number) {
+      const uint32_t full = at.rows_full(rows.at);
+      hopper::wait(at.rows_empty(rows.at), rows.phase ^ 1);
+      hopper::expect(full, 2 * S::kQueryTile + 2 * S::kQueries * 4);
+      for (int c = 0; c < S::kPanels; ++c) {
+        hopper::Corner corner{64 * c, tile * S::kQueries, m, work.group, work.batch};
+        hopper::load(at.q(rows.at) + c * S::kQueryPanel, maps.q, full, corner);
+        hopper::load(at.d_o(rows.at) + c * S::kQueryPanel, maps.d_o, full, corner);
       }
+      const int64_t row = int64_t(number) * S::kQueries;
+      hopper::load_bytes(at.lse(rows.at), p.lse + row, S::kQueries * 4, full);
+      hopper::load_bytes(at.delta(rows.at), p.delta + row, S::kQueries * 4, full);
+      rows.advance();
+    });
   }
   hopper::arrive(at.keys_full(keys.at));
 }
 
-// ---- warp 2: stores dK and dV, which lie where K and V lay
+// ---- warp 2, one thread: gives turns on, and stores dK and dV, which lie where K and V lay. To publish
+// what was added takes longer than to add it; so it is not the adding warps that wait for it.
 
 template <int D>
-__device__ void store_keys(const Problem& p, const Maps& maps, Memory<D> at) {
+__device__ void publish(const Problem& p, const Maps& maps, Memory<D> at) {
   using S = Tiles<D>;
+  uint32_t phase = 0;
   for (Ring<S::kKeyStages> keys;; keys.advance()) {
     hopper::wait(at.keys_full(keys.at), keys.phase);
     int index = load_int(at.work(keys.at));
     if (index >= p.works()) break;
     Work work(p, index);
+    each_tile<D>(p, work, [&](int tile, int, int number) {
+      if (work.block == S::last_block(p, tile)) return;
+      hopper::wait(at.slabs_added(), phase);
+      phase ^= 1;
+      give_turn(p.turns + number, work.block + 1);
+      hopper::arrive(at.slabs_published());
+    });
     hopper::wait(at.keys_done(keys.at), keys.phase);
     for (int c = 0; c < S::kPanels; ++c) {
       hopper::Corner corner{64 * c, work.block * kKeys, 0, work.group, work.batch};
@@ -269,26 +294,36 @@ __device__ void store_keys(const Problem& p, const Maps& maps, Memory<D> at) {
 // ---- warps 1 and 3: add dQ, a slab for each tile. Slab `half` of a tile is its rows 64 half … (d = 64),
 // or its columns 64 half … (d = 128). Row r holds its 32-byte chunk c at place c ^ (r % 8).
 
-/// One thread: adds the slab to `sum`, or stores it there if it is the first; returns once that is done.
+/// One thread: adds the slab to `sum`, or stores it there if it is the first.
 __device__ inline void add_slab(float* sum, uint32_t slab, bool first) {
   first ? hopper::store_bytes(sum, slab, kSlab) : hopper::add_floats(sum, slab, kSlab);
   hopper::commit_stores();
-  hopper::wait_stores();
 }
 
-/// A warp: the slab times `scale` in 16 bits, as a panel of 64 rows in the first half of its place. Four
-/// rows are read before the place of their results, further up, is written.
+/// A warp: the slab times `scale` in 16 bits, as a panel of 64 rows, into the first half of its place.
+/// Eight rows are read before the place of their results, further up, is written.
 template <class T>
 __device__ void round_slab(uint32_t slab, float scale) {
   int lane = threadIdx.x % 32, chunk = lane % 8;
 #pragma unroll 1
-  for (int row = lane / 8; row < kSlabRows; row += 4) {
-    uint32_t from = slab + row * 256 + ((chunk ^ (row & 7)) << 5);
-    float4 a = load4(from), b = load4(from + 16);
+  for (int first = lane / 8; first < kSlabRows; first += 8) {
+    uint32_t packed[2][4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      int row = first + 4 * i;
+      uint32_t from = slab + row * 256 + ((chunk ^ (row & 7)) << 5);
+      float4 a = load4(from), b = load4(from + 16);
+      packed[i][0] = mma::pack<T>(a.x * scale, a.y * scale);
+      packed[i][1] = mma::pack<T>(a.z * scale, a.w * scale);
+      packed[i][2] = mma::pack<T>(b.x * scale, b.y * scale);
+      packed[i][3] = mma::pack<T>(b.z * scale, b.w * scale);
+    }
     __syncwarp();
-    store4(slab + row * 128 + ((chunk ^ (row & 7)) << 4), mma::pack<T>(a.x * scale, a.y * scale),
-           mma::pack<T>(a.z * scale, a.w * scale), mma::pack<T>(b.x * scale, b.y * scale),
-           mma::pack<T>(b.z * scale, b.w * scale));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      int row = first + 4 * i;
+      store4(slab + row * 128 + ((chunk ^ (row & 7)) << 4), packed[i]);
+    }
     __syncwarp();
   }
   hopper::fence_async();
@@ -299,7 +334,7 @@ template <class T, int D>
 __device__ void add_queries(const Problem& p, const Maps& maps, Memory<D> at, int half) {
   using S = Tiles<D>;
   const bool elected = threadIdx.x % 32 == 0;
-  uint32_t back_phase = 0;
+  uint32_t added_phase = 0, back_phase = 0;
   Ring<kSlabStages> slabs;
   for (Ring<S::kKeyStages> keys;; keys.advance()) {
     hopper::wait(at.keys_full(keys.at), keys.phase);
@@ -308,43 +343,44 @@ __device__ void add_queries(const Problem& p, const Maps& maps, Memory<D> at, in
     __syncwarp();
     if (elected) hopper::arrive(at.keys_empty(keys.at));
     Work work(p, index);
-    int first = S::first_tile(p, work.block), tile = p.query_tiles - 1, m = 0;
-    do {
-      int number = (((work.batch * p.groups + work.group) * p.members + m) * p.query_tiles + tile) * 2 + half;
-      float* sum = p.sums + int64_t(number) * (kSlab / 4);
-      bool last = work.block == S::last_block(p, tile);
-      uint32_t slab = at.slab(half, slabs.at);
+    each_tile<D>(p, work, [&](int tile, int m, int number) {
+      const bool begun = work.block > 0, last = work.block == S::last_block(p, tile);
+      float* sum = p.sums + (int64_t(number) * 2 + half) * (kSlab / 4);
+      const uint32_t slab = at.slab(half, slabs.at), empty = at.slab_empty(half, slabs.at);
+      if (begun) wait_turn(p.turns + number, work.block);
       hopper::wait(at.slab_full(half, slabs.at), slabs.phase);
-      if (elected && !(last && work.block == 0)) {
-        if (work.block > 0)
-          while (turn_of(p.turns + number) != work.block) {
-          }
-        hopper::fence_async_global();
-        add_slab(sum, slab, work.block == 0);
-        if (!last) hopper::arrive(at.slab_empty(half, slabs.at));
+      if (elected && !last) {
+        add_slab(sum, slab, !begun);
+        hopper::wait_stores();
+        hopper::arrive(empty);
         hopper::wait_writes();
-        if (!last) set_turn(p.turns + number, work.block + 1);
-        if (last) {
+        hopper::wait(at.slabs_published(), added_phase ^ 1);
+        hopper::arrive(at.slabs_added());
+      }
+      if (!last) added_phase ^= 1;
+      if (last && begun) {
+        if (elected) {
+          add_slab(sum, slab, false);
+          hopper::wait_writes();
           hopper::expect(at.slab_back(half), kSlab);
           hopper::load_bytes(slab, sum, kSlab, at.slab_back(half));
         }
+        hopper::wait(at.slab_back(half), back_phase);
+        back_phase ^= 1;
       }
       if (last) {
-        if (work.block > 0) hopper::wait(at.slab_back(half), back_phase), back_phase ^= 1;
         round_slab<T>(slab, p.scale);
         if (elected) {
           int row = D == 64 ? kSlabRows * half : 0, column = D == 64 ? 0 : 64 * half;
-          hopper::store(maps.dq, slab,
-                        {column, tile * S::kQueries + row, m, work.group, work.batch});
+          hopper::store(maps.dq, slab, {column, tile * S::kQueries + row, m, work.group, work.batch});
           hopper::commit_stores();
           hopper::wait_stores();
-          hopper::arrive(at.slab_empty(half, slabs.at));
+          hopper::arrive(empty);
         }
       }
       __syncwarp();
       slabs.advance();
-      if (--tile < first) tile = p.query_tiles - 1, ++m;
-    } while (m < p.members);
+    });
   }
 }
 
@@ -353,12 +389,13 @@ __device__ void add_queries(const Problem& p, const Maps& maps, Memory<D> at, in
 /// c (64 × N) ← a bᵀ, sums over D; `a` and `b` are tiles with panels a_panel and b_panel bytes apart.
 template <class T, int D, int R>
 __device__ __forceinline__ void multiply_rows(float (&c)[R], uint32_t a, int a_panel, uint32_t b, int b_panel) {
+  const uint64_t left = hopper::along(a), right = hopper::along(b);
   hopper::fence();
 #pragma unroll
   for (int k = 0; k < D / 16; ++k)
     hopper::multiply<T, hopper::kAlong, hopper::kAlong>(
-        c, hopper::along(a + k / 4 * a_panel + k % 4 * 32),
-        hopper::along(b + k / 4 * b_panel + k % 4 * 32), k > 0);
+        c, hopper::further(left, k / 4 * a_panel + k % 4 * 32),
+        hopper::further(right, k / 4 * b_panel + k % 4 * 32), k > 0);
   hopper::commit();
 }
 
@@ -366,10 +403,11 @@ __device__ __forceinline__ void multiply_rows(float (&c)[R], uint32_t a, int a_p
 template <class T, int kSteps, int R>
 __device__ __forceinline__ void add_product(float (&c)[R], const uint32_t (&a)[kSteps][4], uint32_t b,
                                             int b_panel, bool add) {
+  const uint64_t right = hopper::across(b, b_panel);
   hopper::fence();
 #pragma unroll
   for (int k = 0; k < kSteps; ++k)
-    hopper::multiply<T, hopper::kAcross>(c, a[k], hopper::across(b + k * 2048, b_panel), add || k > 0);
+    hopper::multiply<T, hopper::kAcross>(c, a[k], hopper::further(right, k * 2048), add || k > 0);
   hopper::commit();
 }
 
@@ -478,7 +516,7 @@ __device__ __forceinline__ void compute(const Problem& p, Memory<D> at, int half
     if (index >= p.works()) break;
     Work work(p, index);
     int first = S::first_tile(p, work.block), tile = p.query_tiles - 1;
-    int tiles = (p.query_tiles - first) * p.members;
+    int tiles = (p.query_tiles - first) * p.members, member = 0;
     int key = work.block * kKeys + half * 64 + 16 * warp + g;
     bool partial = (work.block + 1) * kKeys > p.tk;
     uint32_t k = at.k(keys.at), v = at.v(keys.at);
@@ -523,12 +561,14 @@ __device__ __forceinline__ void compute(const Problem& p, Memory<D> at, int half
       hopper::fence_async();
       hopper::meet(1, 256);
       float dq[32];
+      const uint64_t left = hopper::along(at.ds(0) + (D == 64 ? mine : 0));
+      const uint64_t right = hopper::across(k + (D == 64 ? 0 : half * S::kKeyPanel), S::kKeyPanel);
       hopper::fence();
 #pragma unroll
       for (int i = 0; i < kKeys / 16; ++i)
         hopper::multiply<T, hopper::kAlong, hopper::kAcross>(
-            dq, hopper::along(at.ds(i / 4) + (D == 64 ? mine : 0) + i % 4 * 32),
-            hopper::across(k + (D == 64 ? 0 : half * S::kKeyPanel) + i * 2048, S::kKeyPanel), i > 0);
+            dq, hopper::further(left, i / 4 * S::kQueryPanel + i % 4 * 32),
+            hopper::further(right, i * 2048), i > 0);
       hopper::commit();
       hopper::wait<1>(dk);
 
@@ -548,7 +588,7 @@ __device__ __forceinline__ void compute(const Problem& p, Memory<D> at, int half
       slabs.advance();
       rows = next;
       phase ^= 1;
-      tile = tile == first ? p.query_tiles - 1 : tile - 1;
+      if (++member == p.members) member = 0, --tile;
       hopper::wait<0>(s);
     } while (++n < tiles);
     hopper::pin(dk);
@@ -570,13 +610,13 @@ flash_backward_kernel(const __grid_constant__ Maps maps, const Problem p) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Memory<D> at;
   at.base = uint32_t(__cvta_generic_to_shared(memory));
-  int warp = threadIdx.x / 32;
+  int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees: one number a warp
   if (threadIdx.x == 0) at.start();
   __syncthreads();
   if (warp < 4) {
     hopper::shrink_registers<40>();
     if (warp == 0 && threadIdx.x == 0) load_inputs<D>(p, maps, at);
-    if (warp == 2 && threadIdx.x == 64) store_keys<D>(p, maps, at);
+    if (warp == 2 && threadIdx.x == 64) publish<D>(p, maps, at);
     if (warp == 1 || warp == 3) add_queries<T, D>(p, maps, at, warp / 2);
   } else {
     hopper::grow_registers<232>();
@@ -596,7 +636,7 @@ __global__ void __launch_bounds__(256)
   int tile = blockIdx.x, h = blockIdx.y, b = blockIdx.z, column = threadIdx.x % kLanes * 8;
   int g = h / p.members, m = h % p.members;
   int64_t head = int64_t(b) * p.groups * p.members + h;
-  if (threadIdx.x < 2) p.turns[(head * p.query_tiles + tile) * 2 + threadIdx.x] = 0;
+  if (threadIdx.x == 0) p.turns[head * p.query_tiles + tile] = 0;
   if (threadIdx.x == 0 && tile == 0 && head == 0) *p.next_work = 0;
   bool unseen = Tiles<D>::last_block(p, tile) < 0;
 #pragma unroll
@@ -652,9 +692,9 @@ void launch(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Ten
   int64_t tiles = int64_t(p.pairs) * p.members * p.query_tiles;
   Tensor sums = empty({p.key_blocks > 1 ? tiles * 2 * kSlab / 4 : 1}, DType::f32, device);
   Tensor numbers = empty({2, tiles * S::kQueries}, DType::f32, device);
-  Tensor turns = empty({2 * tiles + 1}, DType::i32, device);
+  Tensor turns = empty({tiles + 1}, DType::i32, device);
   p.sums = sums.data<float>(), p.lse = numbers.data<float>(), p.delta = p.lse + tiles * S::kQueries;
-  p.turns = turns.data<int32_t>(), p.next_work = p.turns + 2 * tiles;
+  p.turns = turns.data<int32_t>(), p.next_work = p.turns + tiles;
 
   flash_prepare_kernel<T, D>
       <<<dim3(unsigned(p.query_tiles), unsigned(p.groups * p.members), unsigned(batch)), 256, 0, stream>>>(

@@ -256,6 +256,11 @@ __device__ inline uint64_t across(uint32_t address, uint32_t panel) {
   return descriptor(address, panel, 1024);
 }
 
+/// The descriptor of a slice that starts `bytes` further: one addition.
+__device__ inline uint64_t further(uint64_t slice, uint32_t bytes) {
+  return (slice & ~uint64_t(0xffffffff)) | (uint32_t(slice) + (bytes >> 4));
+}
+
 __device__ inline void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
