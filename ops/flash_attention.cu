@@ -24,6 +24,7 @@
 
 #include "core/cuda.h"
 #include "ops/flash_backward_hopper.h"
+#include "ops/flash_forward_hopper.h"
 #include "ops/mma.h"
 
 namespace gradus {
@@ -432,6 +433,12 @@ bool flash_attention_fits(const Tensor& q, const Tensor& k, const Tensor& v) {
 }
 
 void flash_forward(const FlashInputs& in, const Tensor& o, const Tensor& lse) {
+  check(in.scale > 0, "flash attention: scale ", in.scale, "; needed is a positive one");
+  bool hopper = flash_forward_hopper_fits(in, o);
+  hopper ? flash_forward_hopper(in, o, lse) : flash_forward_mma(in, o, lse);
+}
+
+void flash_forward_mma(const FlashInputs& in, const Tensor& o, const Tensor& lse) {
   dispatch(in.q, [&]<class T, int D>() {
     Problem<T> p = problem<T>(in);
     p.out = rows<T>(o), p.lse = lse.data<float>();
@@ -471,6 +478,9 @@ void flash_backward_mma(const FlashInputs& in, const Tensor& o, const Tensor& ls
 bool flash_attention_reads(const Tensor&) { return false; }
 bool flash_attention_fits(const Tensor&, const Tensor&, const Tensor&) { return false; }
 void flash_forward(const FlashInputs& in, const Tensor&, const Tensor&) {
+  fail("flash attention needs a GPU, got ", in.q.describe());
+}
+void flash_forward_mma(const FlashInputs& in, const Tensor&, const Tensor&) {
   fail("flash attention needs a GPU, got ", in.q.describe());
 }
 void flash_backward(const FlashInputs& in, const Tensor&, const Tensor&, const Tensor&,

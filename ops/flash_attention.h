@@ -24,6 +24,9 @@ bool flash_attention_fits(const Tensor& q, const Tensor& k, const Tensor& v);
 /// where no key is visible.
 void flash_forward(const FlashInputs& in, const Tensor& o, const Tensor& lse);
 
+/// The same without the instructions of Hopper.
+void flash_forward_mma(const FlashInputs& in, const Tensor& o, const Tensor& lse);
+
 /// Where the gradients go, in the shapes of q, k, v.
 struct FlashGradients {
   Tensor dq, dk, dv;
