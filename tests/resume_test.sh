@@ -28,7 +28,7 @@ for i in {1..400}; do echo "$i: the cat sat on the mat, and dog $((i * 7 % 13)) 
 tiny=(--text text.txt --model gpt-tiny --layers 1 --width 16 --heads 2 --length 16 --batch 4
       --dropout 0.1 --device cpu --threads 1 --sample 8)
 # What depends on the clock taken out of a metrics file.
-numbers() { sed -E 's/,"(tokens_per_second|memory|mfu)":[^,}]*//g' "$1/metrics.jsonl"; }
+numbers() { sed -E 's/,"(tokens_per_second|memory|mfu|mfu_full)":[^,}]*//g' "$1/metrics.jsonl"; }
 
 # A whole run, and one that is interrupted by Ctrl-C wherever that falls and then resumed.
 steps=(--steps 300 --eval-every 100 --save-every 100)

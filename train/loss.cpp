@@ -21,14 +21,19 @@ bool is_chosen(int64_t i, int64_t n, int64_t k) { return i * k % n < k; }
 
 }  // namespace
 
+Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& targets,
+                Generator* dropout) {
+  return model.gpt.loss(inputs, targets, dropout,
+                        {.ignore_index = kIgnoreTarget, .reduction = Reduction::sum});
+}
+
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
                 Generator* dropout) {
   const auto part = [&](const std::vector<int32_t>& ids) {
     const auto row = size_t(batch.length);
     return model.ids(std::span(ids).subspan(size_t(first) * row, size_t(rows) * row), rows);
   };
-  return model.gpt.loss(part(batch.inputs), part(batch.targets), dropout,
-                        {.ignore_index = kIgnoreTarget, .reduction = Reduction::sum});
+  return loss_sum(model, part(batch.inputs), part(batch.targets), dropout);
 }
 
 std::optional<Evaluation> evaluate(LanguageModel& model, const ValidationData& data,

@@ -8,8 +8,12 @@
 
 namespace gradus::train {
 
-/// Σ ℓ over the targets of `rows` rows of the batch from row `first` on: a recorded scalar, in f32.
-/// `dropout` may be null where the model is in evaluation mode or drops nothing.
+/// Σ ℓ over the targets (rows, length), ids on the model's device: a recorded scalar, in f32. `dropout`
+/// may be null where the model is in evaluation mode or drops nothing.
+Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& targets,
+                Generator* dropout);
+
+/// The same over `rows` rows of a batch on the host, from row `first` on.
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
                 Generator* dropout);
 

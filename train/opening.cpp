@@ -75,9 +75,8 @@ std::string model_text(const Settings& s) {
 std::string opening(const Settings& s, const RunData& data, Device device, int64_t parameters,
                     int64_t first_step, const std::string& directory) {
   const auto peak = machine_peak(device, s.dtype == "bf16" ? DType::bf16 : DType::f32);
-  const std::string mfu =
-      peak ? "MFU counts causal FLOPs against a peak of " + with_prefix(*peak) + "FLOP/s"
-           : std::string("MFU n/a: the peak of this machine is not known");
+  const std::string mfu = peak ? "MFU is against a peak of " + with_prefix(*peak) + "FLOP/s"
+                               : std::string("MFU n/a: the peak of this machine is not known");
   return "data     " + data.description +                                      //
          "\nmachine  " + machine_name(device) + ", " + s.dtype + "; " + mfu +  //
          "\nmodel    " + model_text(s) + "; " + with_commas(parameters) + " parameters" + "\n" +

@@ -30,7 +30,8 @@ std::string format(const char* pattern, Values... values) {
 
 std::string mfu_text(const std::optional<Utilisation>& mfu) {
   if (!mfu) return "MFU n/a";
-  return format("MFU %.1f%% of ", 100 * mfu->fraction) + with_prefix(mfu->peak_flops);
+  return format("MFU %.1f%% causal, %.1f%% full, of ", 100 * mfu->causal, 100 * mfu->full) +
+         with_prefix(mfu->peak_flops);
 }
 
 std::string join(const std::vector<Field>& fields) {

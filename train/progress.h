@@ -13,9 +13,10 @@
 
 namespace gradus::train {
 
-/// Model FLOP utilisation, and the peak rate that it is a fraction of.
+/// Model FLOP utilisation by both ways to count attention (train/flops.h), and the peak rate that they
+/// are fractions of.
 struct Utilisation {
-  double fraction = 0, peak_flops = 0;
+  double causal = 0, full = 0, peak_flops = 0;
 };
 
 struct Progress {

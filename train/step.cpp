@@ -2,55 +2,89 @@
 
 #include <algorithm>
 
+#include "core/scope.h"
 #include "train/loss.h"
 
 namespace gradus::train {
 namespace {
 
-// Adds the gradient of L; returns L.
-Tensor forward_and_backward(RunState& state, const Batch& batch, int64_t micro_batches) {
-  const double share = 1.0 / double(std::max<int64_t>(batch.target_count(), 1));
-  const int64_t rows = batch.rows / micro_batches;
-  Tensor total;
-  for (int64_t m = 0; m < micro_batches; ++m) {
-    const Tensor loss = loss_sum(state.model, batch, m * rows, rows, &state.dropout) * share;
-    loss.backward();
-    total = total ? total + loss.detach() : loss.detach();
-  }
-  return total;
-}
-
-optim::StepResult update(RunState& state, const Settings& settings) {
-  const auto rates = [&](int64_t updates) {
-    const int64_t ahead = (updates - state.updates) * settings.batch;  // steps not yet finished
-    const sched::Rates now = state.schedule.at(state.schedule.samples() + ahead);
-    return optim::Rates{now.lr, now.weight_decay};
-  };
+optim::StepOptions options_of(const Settings& settings) {
   optim::StepOptions options;
   if (settings.clip > 0) options.max_norm = settings.clip;
-  const optim::StepResult result = state.optimizer.request(rates, options);
-  state.optimizer.run(options);
-  return result;
+  return options;
+}
+
+// The rates of an update that follows `updates` others, some of which may not be finished.
+optim::Rates rates_at(const RunState& state, int64_t updates, int64_t batch) {
+  const int64_t ahead = (updates - state.updates) * batch;
+  const sched::Rates rates = state.schedule.at(state.schedule.samples() + ahead);
+  return {rates.lr, rates.weight_decay};
 }
 
 }  // namespace
 
-RunningStep begin_step(RunState& state, const TrainingData& data, const Settings& settings) {
-  const Batch batch = data.batch(state.samples, settings.batch);
-  state.optimizer.zero_grad();
-  RunningStep step;
-  step.loss = forward_and_backward(state, batch, settings.accumulate);
-  step.result = update(state, settings);
-  state.samples += settings.batch;
-  ++state.step;
-  return step;
+StepRunner::StepRunner(RunState& state, const TrainingData& data, const Settings& settings,
+                       bool graph)
+    : state_(state),
+      data_(data),
+      settings_(settings),
+      batch_(state.model.device, settings.batch, settings.length) {
+  for (int i = 0; i < kMostRunning; ++i) losses_.emplace_back(state.model.device, sizeof(float));
+  if (!graph) return;
+  check(settings.dropout == 0, "--cuda-graph does without dropout, but --dropout is ",
+        settings.dropout, ": a graph would drop the same elements in every step");
+  check(state.model.device.is_cuda(), "--cuda-graph needs a GPU, the run is on ",
+        state.model.device);
+  graph_.emplace(state.model.device);
 }
 
-StepReport finish_step(RunState& state, const RunningStep& step, const Settings& settings) {
+// All of a step that the device does, the same kernels each time.
+void StepRunner::compute(int64_t targets) {
+  const double share = 1.0 / double(std::max<int64_t>(targets, 1));
+  const int64_t rows = settings_.batch / settings_.accumulate;
+  state_.optimizer.zero_grad();
+  Tensor total;
+  for (int64_t m = 0; m < settings_.accumulate; ++m) {
+    const Tensor loss = loss_sum(state_.model, batch_.inputs(m * rows, rows),
+                                 batch_.targets(m * rows, rows), &state_.dropout) *
+                        share;
+    loss.backward();
+    total = total ? total + loss.detach() : loss.detach();
+  }
+  loss_ = total;
+  Scope scope("optimizer");
+  state_.optimizer.run(options_of(settings_));
+}
+
+void StepRunner::begin() {
+  check(running() < kMostRunning, "a step began while ", kMostRunning, " others are not finished");
+  const Batch batch = data_.batch(state_.samples, settings_.batch);
+  const int64_t targets = batch.target_count();
+  check(!graph_ || targets == settings_.batch * settings_.length,
+        "a batch for a CUDA graph has targets that are ignored");
+  batch_.load(batch);
+  const auto rates = [&](int64_t updates) { return rates_at(state_, updates, settings_.batch); };
+  const optim::StepResult result = state_.optimizer.request(rates, options_of(settings_));
+  const auto work = [&] { compute(targets); };
+  graph_ ? graph_->run_or_replay(work) : work();
+  state_.samples += settings_.batch;
+  ++state_.step;
+  loss_of(state_.step).copy_from(loss_.raw());
+  running_.push_back({result, state_.step, state_.samples});
+}
+
+StepReport StepRunner::finish() {
+  check(running() > 0, "no step is running that could be finished");
+  const Running step = std::move(running_.front());
+  running_.pop_front();
+  // The copy of the loss is behind the step: waiting for it, not for the device, lets the next one run.
+  const double loss = *static_cast<const float*>(loss_of(step.step).wait());
   const optim::StepResult& result = step.result;
-  if (result.applied()) state.schedule.advance(settings.batch);
-  state.updates = result.updates();
-  return {.loss = step.loss.item(),
+  if (result.applied()) state_.schedule.advance(settings_.batch);
+  state_.updates = result.updates();
+  return {.step = step.step,
+          .samples = step.samples,
+          .loss = loss,
           .lr = result.lr(),
           .grad_norm = result.grad_norm(),
           .applied = result.applied(),
@@ -58,7 +92,9 @@ StepReport finish_step(RunState& state, const RunningStep& step, const Settings&
 }
 
 StepReport train_step(RunState& state, const TrainingData& data, const Settings& settings) {
-  return finish_step(state, begin_step(state, data, settings), settings);
+  StepRunner runner(state, data, settings);
+  runner.begin();
+  return runner.finish();
 }
 
 }  // namespace gradus::train

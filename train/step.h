@@ -1,22 +1,37 @@
 #pragma once
-// One step of training. With the micro-batches m = 1 … M of a batch:
+// The steps of a training run. With the micro-batches m = 1 … M of a batch:
 //
 //   L = Σ_m Σ_i ℓ_mi / Σ_m n_m         sums of losses over counts of targets, never a mean of means
 //
 // n_m are known before the first forward, so each backward already carries the factor 1/Σ n.
 // Then: norm → skip if not finite → clip → update at the scheduled rate → the schedule advances.
 //
-// A step has two ends. begin_step hands all its work to the device and does not wait; finish_step
-// waits for it and says what came of it. Steps are finished in the order in which they were begun, at
-// most optim::kAhead − 1 of them later.
+// A step has two ends. begin() hands all its work to the device and does not wait; finish() waits for
+// it and says what came of it. Steps are finished in the order in which they were begun, at most
+// kMostRunning − 1 of them later.
+//
+//   host      batch k, enqueue k ─▶ batch k+1, enqueue k+1 ─▶ finish k ─▶ …
+//   device              ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄ step k ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄ step k+1 …
+//
+// With a CUDA graph the third step is recorded and that and all later ones are one launch each: the
+// batch is copied to where the graph reads it, and the rate, the clip and the number of the step are
+// read from the optimizer's mailbox (optim/step_numbers.h). Dropout draws from a stream whose number
+// is an argument of its kernels, so a model that drops has no graph.
+#include <deque>
+#include <optional>
 #include <string>
 
-#include "train/dataset.h"
+#include "core/cuda_graph.h"
+#include "train/device_batch.h"
 #include "train/run_state.h"
 
 namespace gradus::train {
 
+inline constexpr int kMostRunning = 4;
+
 struct StepReport {
+  int64_t step = 0;      // its number from 1
+  int64_t samples = 0;   // consumed up to its end
   double loss = 0;       // L, in nats a token
   double lr = 0;         // that the update used, or would have
   double grad_norm = 0;  // before clipping
@@ -24,18 +39,38 @@ struct StepReport {
   std::string non_finite;  // of a skipped step: the first parameter whose gradient is not finite
 };
 
-/// A step that the device may still be at work on.
-struct RunningStep {
-  Tensor loss;  // L, on the device
-  optim::StepResult result;
+class StepRunner {
+ public:
+  /// All of these must live longer. Error when a graph is asked for with dropout, or without a GPU.
+  StepRunner(RunState& state, const TrainingData& data, const Settings& settings,
+             bool graph = false);
+
+  /// Consumes the next batch.
+  void begin();
+  /// Of the oldest step that is running. Advances the schedule if its update was applied.
+  StepReport finish();
+  /// Steps that have begun and are not finished.
+  int running() const { return int(running_.size()); }
+
+ private:
+  struct Running {
+    optim::StepResult result;
+    int64_t step, samples;
+  };
+  void compute(int64_t targets);
+  Staging& loss_of(int64_t step) { return losses_[size_t(step) % kMostRunning]; }
+
+  RunState& state_;
+  const TrainingData& data_;
+  const Settings& settings_;
+  DeviceBatch batch_;
+  std::optional<CudaGraph> graph_;
+  Tensor loss_;                 // L of the newest step, on the device
+  std::deque<Staging> losses_;  // on their way to the host
+  std::deque<Running> running_;
 };
 
-/// Consumes the next batch.
-RunningStep begin_step(RunState& state, const TrainingData& data, const Settings& settings);
-/// Advances the schedule if the update was applied.
-StepReport finish_step(RunState& state, const RunningStep& step, const Settings& settings);
-
-/// Both.
+/// Begins and finishes one step.
 StepReport train_step(RunState& state, const TrainingData& data, const Settings& settings);
 
 }  // namespace gradus::train

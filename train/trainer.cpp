@@ -33,11 +33,18 @@ Trainer::Trainer(const Settings& settings, const TrainingData& training,
       state_(state),
       display_(display),
       options_(std::move(options)),
+      steps_(state, training, settings, options_.cuda_graph),
       metrics_(options_.directory + "/" + kMetricsFile, state.saved_step),
-      pace_(now()) {}
+      pace_(now()),
+      finished_at_(now()) {}
 
 Outcome Trainer::run() {
-  while (state_.step < settings_.steps && !asked_to_stop()) step();
+  const int ahead = state_.model.device.is_cuda() ? 1 : 0;  // the CPU does a step where it is begun
+  while (state_.step < settings_.steps && !asked_to_stop()) {
+    steps_.begin();
+    finish_steps(must_pause() ? 0 : ahead);
+  }
+  finish_steps(0);
   Outcome outcome;
   outcome.finished = state_.step >= settings_.steps;
   if (outcome.finished && !(evaluation_ && evaluation_->all)) evaluate(Extent::all);
@@ -54,19 +61,27 @@ bool Trainer::asked_to_stop() const {
   return options_.stop && options_.stop();
 }
 
-void Trainer::step() {
-  const double start = now();
-  const StepReport report = train_step(state_, training_, settings_);
-  const double end = now();
-  pace_.step(end - start, settings_.batch * settings_.length, end);
+// Whether the step that began last must be finished before the next one begins.
+bool Trainer::must_pause() const {
+  return state_.step >= settings_.steps || is_due(state_.step, settings_.eval_every) ||
+         is_due(state_.step, settings_.save_every);
+}
+
+void Trainer::finish_steps(int left_running) {
+  while (steps_.running() > left_running) after(steps_.finish());
+}
+
+void Trainer::after(const StepReport& report) {
+  pace_.step(now() - finished_at_, settings_.batch * settings_.length, now());
   evaluation_.reset();
-  const bool last = state_.step >= settings_.steps;
-  if (last || is_due(state_.step, settings_.eval_every))
+  const bool last = report.step >= settings_.steps;
+  if (last || is_due(report.step, settings_.eval_every))
     evaluate(last ? Extent::all : Extent::part);
   record(report);
   show(report);
   if (!report.applied) report_skip(report);
-  if (!last && is_due(state_.step, settings_.save_every)) save_or_go_on();
+  if (!last && is_due(report.step, settings_.save_every)) save_or_go_on();
+  finished_at_ = now();
 }
 
 void Trainer::evaluate(Extent extent) {
@@ -84,24 +99,29 @@ void Trainer::evaluate(Extent extent) {
 std::optional<Utilisation> Trainer::utilisation() const {
   const auto peak = machine_peak(state_.model.device, state_.model.dtype);
   if (!peak) return std::nullopt;
-  const double flops = flops_per_token(model_size(settings_), AttentionCount::causal);
-  return Utilisation{flops * pace_.tokens_per_second() / *peak, *peak};
+  const auto fraction = [&](AttentionCount count) {
+    return flops_per_token(model_size(settings_), count) * pace_.tokens_per_second() / *peak;
+  };
+  return Utilisation{fraction(AttentionCount::causal), fraction(AttentionCount::full), *peak};
 }
 
 void Trainer::record(const StepReport& r) {
   std::vector<Metric> line = {{"loss", r.loss},
                               {"lr", r.lr},
                               {"grad_norm", r.grad_norm},
-                              {"tokens", state_.samples * settings_.length}};
+                              {"tokens", r.samples * settings_.length}};
   if (!r.applied) line.push_back({"skipped", r.non_finite});
   if (evaluation_) line.push_back({"validation_loss", evaluation_->part.mean()});
   if (evaluation_ && evaluation_->all)
     line.push_back({"validation_loss_all", evaluation_->all->mean()});
   line.push_back({"tokens_per_second", pace_.tokens_per_second()});
-  if (const auto mfu = utilisation()) line.push_back({"mfu", mfu->fraction});
+  if (const auto mfu = utilisation()) {
+    line.push_back({"mfu", mfu->causal});
+    line.push_back({"mfu_full", mfu->full});
+  }
   line.push_back({"memory", memory_in_use(state_.model.device)});
   try {
-    metrics_.write(state_.step, line);
+    metrics_.write(r.step, line);
     metrics_fail_ = false;
   } catch (const Error& error) {
     if (!metrics_fail_)
@@ -112,7 +132,7 @@ void Trainer::record(const StepReport& r) {
 }
 
 void Trainer::show(const StepReport& r) {
-  display_.show({.step = state_.step,
+  display_.show({.step = r.step,
                  .total = settings_.steps,
                  .loss = r.loss,
                  .lr = r.lr,
@@ -120,16 +140,16 @@ void Trainer::show(const StepReport& r) {
                  .tokens_per_second = pace_.tokens_per_second(),
                  .mfu = utilisation(),
                  .memory = memory_in_use(state_.model.device),
-                 .seconds_left = pace_.seconds_left(settings_.steps - state_.step)},
+                 .seconds_left = pace_.seconds_left(settings_.steps - r.step)},
                 now());
 }
 
 void Trainer::report_skip(const StepReport& r) {
   const std::string what =
       r.non_finite.empty() ? "the norm of all gradients" : "the gradient of " + r.non_finite;
-  check(settings_.non_finite == "skip", "step ", state_.step, ": ", what,
+  check(settings_.non_finite == "skip", "step ", r.step, ": ", what,
         " is not finite; with --non-finite skip such a step changes nothing and training goes on");
-  display_.message("step " + std::to_string(state_.step) + " is skipped: " + what +
+  display_.message("step " + std::to_string(r.step) + " is skipped: " + what +
                    " is not finite; parameters, moments and schedule are as before");
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 // The training loop: step, evaluate, record, show, save, until the last step or until asked to stop.
 //
+// On a GPU a step is begun before the one before it is finished, so that the device need not wait for
+// the host between them; before an evaluation and a save all are finished.
+//
 // A save that fails (a full disk) leaves the earlier checkpoints and the run as they were. Within the
 // run that is said and training goes on, since stopping would lose more; at its end it is an Error.
 #include <functional>
@@ -18,6 +21,7 @@ struct TrainerOptions {
   std::string directory{};       // of checkpoints and metrics; it exists
   int64_t stop_at = 0;           // step after which to stop; 0: none
   std::function<bool()> stop{};  // asked between two steps
+  bool cuda_graph = false;       // see train/step.h
   Disk disk{};
 };
 
@@ -37,7 +41,9 @@ class Trainer {
 
  private:
   bool asked_to_stop() const;
-  void step();
+  bool must_pause() const;
+  void finish_steps(int left_running);
+  void after(const StepReport& report);
   void evaluate(Extent extent);
   void record(const StepReport& report);
   void show(const StepReport& report);
@@ -52,9 +58,11 @@ class Trainer {
   RunState& state_;
   ProgressDisplay& display_;
   TrainerOptions options_;
+  StepRunner steps_;
   MetricsFile metrics_;
   bool metrics_fail_ = false;
   Pace pace_;
+  double finished_at_;                    // the last step, with what followed it
   std::optional<Evaluation> evaluation_;  // of this step
 };
 

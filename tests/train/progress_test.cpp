@@ -23,8 +23,8 @@ TEST(Progress, TheLineInFull) {
 
 TEST(Progress, T3_ThePeakStandsBesideTheUtilisation) {
   Progress p = kExample;
-  p.mfu = {0.4123, 989.5e12};
-  EXPECT_NE(progress_line(p, 200).find("MFU 41.2% of 990T"), std::string::npos);
+  p.mfu = {0.4123, 0.4419, 989.5e12};
+  EXPECT_NE(progress_line(p, 200).find("MFU 41.2% causal, 44.2% full, of 990T"), std::string::npos);
 }
 
 TEST(Progress, NeverWiderThanAsked) {
