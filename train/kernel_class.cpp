@@ -17,6 +17,7 @@ struct Rule {
 constexpr Rule kRules[] = {
     {"attention", attention_forward, attention_backward},
     {"linear", gemm, gemm},
+    {"mlp", gemm, gemm},
     {"matmul", gemm, gemm},
     {"cross_entropy", cross_entropy, cross_entropy},
     {"normal_cdf", elementwise, elementwise},

@@ -47,6 +47,14 @@ void add_options(CLI::App& app, TrainRequest& r) {
       ->group(kRun);
   app.add_option("--sample", r.sample, "tokens of the sample at the end (default: 400)")
       ->group(kRun);
+  app.add_flag("--cuda-graph", r.cuda_graph,
+               "on a GPU: record a step and launch it as a whole, which saves host time; the "
+               "numbers are the same. Not with dropout")
+      ->group(kRun);
+  app.add_option("--profile", r.profile,
+                 "take a few steps, print the time by class of kernel beside the least it could "
+                 "be, write all ops to this file (for ui.perfetto.dev), and save nothing else")
+      ->group(kRun);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.set_config("--config", "", "read options from a file, one \"name = value\" a line");
   app.footer("Models: " + joined(GptConfig::preset_names()) +

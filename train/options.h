@@ -15,6 +15,8 @@ struct TrainRequest {
   int threads = 0;              // 0: one for each core
   int64_t stop_at = 0;          // save and stop after this step, as Ctrl-C would; 0: at the end
   int64_t sample = 400;         // tokens that the trained model writes at the end
+  bool cuda_graph = false;      // record a step, and launch it as a whole
+  std::string profile{};        // only measure steps: a chrome trace is written here; empty: no
 };
 
 /// Gives `app` an option for each setting and each member of `request`, and --config FILE.

@@ -13,6 +13,7 @@
 #include "train/machine.h"
 #include "train/opening.h"
 #include "train/options.h"
+#include "train/profile.h"
 #include "train/run_directory.h"
 #include "train/trainer.h"
 
@@ -21,6 +22,8 @@ namespace {
 
 void check_request(const TrainRequest& r) {
   check(r.stop_at >= 0, "--stop-at must be positive, got ", r.stop_at);
+  check(r.profile.empty() || !r.cuda_graph,
+        "--profile measures ops one by one, which a CUDA graph does not launch: leave out one");
   check(r.sample >= 0, "--sample must not be negative, got ", r.sample);
 }
 
@@ -99,6 +102,20 @@ void print_outcome(const Outcome& outcome, const Settings& settings, const RunSt
               << outcome.checkpoint << "; to go on: " << resume_hint(directory) << std::endl;
 }
 
+// Measures some steps; where they lead is forgotten.
+void profile(RunState& state, const RunData& data, const Settings& settings,
+             const std::string& file) {
+  StepRunner steps(state, data.training, settings);
+  const auto step = [&] {
+    if (steps.running() == kMostRunning) steps.finish();
+    steps.begin();
+  };
+  const StepSize size{model_size(settings), settings.batch,
+                      nn::count_parameters(state.model.gpt).elements, state.model.dtype};
+  std::cout << table_of(profile_steps(state.model.device, step, 3, size, file)) << "\n\n"
+            << file << ": each op of these steps, for ui.perfetto.dev" << std::endl;
+}
+
 void train(const TrainRequest& r) {
   check_request(r);
   const Device device = choose_device(r.device);
@@ -117,6 +134,8 @@ void train(const TrainRequest& r) {
             << "\n"
             << std::endl;
 
+  if (!r.profile.empty()) return profile(state, data, settings, r.profile);
+
   Disk{}.make_directory(start.directory);
   if (!start.from) data.tokenizer->save(start.directory);
   const Interrupt interrupt;
@@ -124,9 +143,10 @@ void train(const TrainRequest& r) {
   {
     ProgressDisplay display(std::cout, [] { return terminal_width(STDOUT_FILENO); });
     Trainer trainer(settings, data.training, data.validation, state, display,
-                    {.directory = start.directory, .stop_at = r.stop_at, .stop = [&] {
-                       return interrupt.requested();
-                     }});
+                    {.directory = start.directory,
+                     .stop_at = r.stop_at,
+                     .stop = [&] { return interrupt.requested(); },
+                     .cuda_graph = r.cuda_graph});
     outcome = trainer.run();
   }
   if (outcome.finished) print_sample(settings, data, state.model, r.sample, interrupt);

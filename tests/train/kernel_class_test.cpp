@@ -41,6 +41,7 @@ TEST(KernelClass, OpsAreTakenByTheirNames) {
   EXPECT_EQ(of("attention", Phase::forward), KernelClass::attention_forward);
   EXPECT_EQ(of("attention", Phase::backward), KernelClass::attention_backward);
   EXPECT_EQ(of("linear", Phase::backward), KernelClass::gemm);
+  EXPECT_EQ(of("gelu_mlp", Phase::forward), KernelClass::gemm);
   EXPECT_EQ(of("layer_norm", Phase::forward), KernelClass::norm);
   EXPECT_EQ(of("normal_cdf", Phase::forward), KernelClass::elementwise);
   EXPECT_EQ(of("gelu", Phase::backward), KernelClass::elementwise);
