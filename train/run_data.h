@@ -18,9 +18,10 @@ struct RunData {
 /// The file or pattern that holds a run's data.
 const std::string& data_path(const Settings& settings);
 
-/// Opens the data. A vocabulary that is not set becomes that of the format. A tokenizer is learned or
-/// read, or taken from `run`, the directory of a run that goes on. Error when the data cannot be read,
-/// is of another format than the option says, is too short, or has an id that is too large.
+/// Opens the data. A vocabulary that is not set becomes that of the format, to a multiple of 128. A
+/// tokenizer is learned or read, or taken from `run`, the directory of a run that goes on. Error when
+/// the data cannot be read, is of another format than the option says, is too short, or has an id that
+/// is too large.
 RunData open_data(Settings& settings, const std::string& run = "");
 
 }  // namespace gradus::train

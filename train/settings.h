@@ -52,7 +52,8 @@ struct SettingsOf {
       s.kv_heads...);
     f(Setting{"ffn", kModel, "inner width of the MLP"}, s.ffn...);
     f(Setting{"vocabulary", kModel,
-              "token ids (default: 256 bytes, 2048 pieces, or what the file has)"},
+              "token ids (default: 256 bytes, 2048 pieces, or what the file has, to a multiple of "
+              "128)"},
       s.vocabulary...);
     f(Setting{"dropout", kModel, "probability with which dropout drops"}, s.dropout...);
 
