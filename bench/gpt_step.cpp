@@ -9,7 +9,6 @@
 // Steps follow each other without waiting for the device; on a GPU each is timed from the event
 // behind the step before to its own. MFU counts 6 N + 6 L T C (causal) and 6 N + 12 L T C (full) FLOPs a
 // token of all N parameters but an untied token table, as the PyTorch program does, of 989 TFLOP/s.
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include <iostream>
 #include <optional>
 
+#include "bench/gpt_step_options.h"
 #include "bench/step_clock.h"
 #include "core/allocator.h"
 #include "core/cuda.h"
@@ -26,100 +26,14 @@
 #include "nn/init.h"
 #include "nn/summary.h"
 #include "optim/adam.h"
-#include "train/device_batch.h"
 #include "train/machine.h"
 #include "train/profile.h"
 
 using namespace gradus;
+using bench::Options;
 using nlohmann::ordered_json;
 
 namespace {
-
-struct Options {
-  GptConfig model = GptConfig::preset("gpt2-124m");
-  int64_t batch = 8, length = 0, accumulate = 1;
-  int steps = 30, warmup = 10, threads = 0;
-  std::string arch = "gpt2", device = "cpu", dtype, tokens = "uniform", chrome;
-  bool graph = false, breakdown = false;
-};
-
-// The sizes of a preset or a family, then whatever was given by itself.
-void choose_model(Options& o, const std::string& preset, const GptConfig& given) {
-  const bool llama = o.arch == "llama";
-  o.model = GptConfig::preset(!preset.empty() ? preset : llama ? "llama-1.1b" : "gpt2-124m");
-  o.arch = o.model.activation == Activation::swiglu ? "llama" : "gpt2";
-  if (o.arch == "gpt2" && o.model.vocab == 50257) o.model.vocab = 50304;  // a multiple of 128
-  const auto take = [](int64_t& to, int64_t value) { to = value > 0 ? value : to; };
-  if (given.width > 0 && given.ffn == 0) o.model.ffn = 0;
-  if (given.heads > 0 && given.kv_heads == 0) o.model.kv_heads = 0;
-  take(o.model.layers, given.layers), take(o.model.width, given.width);
-  take(o.model.heads, given.heads), take(o.model.kv_heads, given.kv_heads);
-  take(o.model.ffn, given.ffn), take(o.model.vocab, given.vocab);
-  take(o.model.max_length, o.length);
-  o.length = o.length > 0 ? o.length : o.model.max_length;
-}
-
-Options parse(int argc, char** argv) {
-  Options o;
-  std::string preset;
-  GptConfig given{.layers = 0, .width = 0, .heads = 0, .vocab = 0};
-  CLI::App app{"times a training step of a GPT"};
-  app.add_option("--model", preset, "a preset");
-  app.add_option("--arch", o.arch)->check(CLI::IsMember({"gpt2", "llama"}));
-  app.add_option("--layers", given.layers);
-  app.add_option("--dim,--width", given.width);
-  app.add_option("--heads", given.heads);
-  app.add_option("--kv-heads", given.kv_heads);
-  app.add_option("--ffn", given.ffn);
-  app.add_option("--vocab", given.vocab);
-  app.add_option("--seq,--length", o.length);
-  app.add_option("--batch", o.batch, "sequences in a micro-step");
-  app.add_option("--accum", o.accumulate, "micro-steps");
-  app.add_option("--steps", o.steps);
-  app.add_option("--warmup", o.warmup);
-  app.add_option("--threads", o.threads);
-  app.add_option("--tokens", o.tokens)->check(CLI::IsMember({"uniform", "zipf"}));
-  app.add_option("--device", o.device, train::kDeviceHelp);
-  app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"f32", "bf16"}));
-  app.add_flag("--graph", o.graph, "capture the step in a CUDA graph");
-  app.add_flag("--breakdown", o.breakdown, "time by class of kernel, in a run of its own");
-  app.add_option("--trace", o.chrome, "with --breakdown: write a chrome trace to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    std::exit(app.exit(e));
-  }
-  choose_model(o, preset, given);
-  if (o.dtype.empty()) o.dtype = o.device == "cpu" ? "f32" : "bf16";
-  return o;
-}
-
-/// Random ids below `count`, uniform or with frequencies like those of text: P(i) ∝ 1/(i + 2.7).
-std::vector<int32_t> token_ids(const Options& o, int64_t n, int64_t count, uint64_t seed) {
-  const double low = std::log(2.7), high = std::log(double(count) + 2.7);
-  std::vector<int32_t> ids(static_cast<size_t>(n));
-  const Philox random{seed, 0};
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const double u = random.uniform<double>(i);
-    const double id =
-        o.tokens == "zipf" ? std::exp(low + u * (high - low)) - 2.7 : u * double(count);
-    ids[i] = int32_t(std::clamp<int64_t>(int64_t(id), 0, count - 1));
-  }
-  return ids;
-}
-
-/// Windows of T + 1 random tokens, one a row.
-train::Batch random_batch(const Options& o, uint64_t seed) {
-  const int64_t rows = o.batch * o.accumulate, T = o.length;
-  const auto ids = token_ids(o, rows * (T + 1), std::min<int64_t>(o.model.vocab, 50257), seed);
-  train::Batch b{rows, T, {}, {}};
-  for (int64_t r = 0; r < rows; ++r) {
-    const auto row = ids.begin() + r * (T + 1);
-    b.inputs.insert(b.inputs.end(), row, row + T);
-    b.targets.insert(b.targets.end(), row + 1, row + T + 1);
-  }
-  return b;
-}
 
 /// The model, and a step of its training.
 struct Training {
@@ -131,12 +45,12 @@ struct Training {
   std::optional<CudaGraph> graph{};
   Tensor loss{};          // of the last step, on the device
   double enqueue_ms = 0;  // host time of all steps
-  static constexpr double kRate = 3e-4;
+  const optim::StepOptions update{.max_norm = 1};
 
   Gpt& placed() {
-    nn::initialize(gpt, 1);
-    gpt.cast(o.dtype == "bf16" ? DType::bf16 : DType::f32);
     gpt.to(device);
+    nn::initialize(gpt, 1);  // the same numbers on every device
+    gpt.cast(o.dtype == "bf16" ? DType::bf16 : DType::f32);
     return gpt;
   }
 
@@ -149,7 +63,7 @@ struct Training {
     if (o.graph) graph.emplace(device);
   }
 
-  /// What is captured: all but the choice of the batch.
+  /// What is captured: all but the choice of the batch and the request of an update.
   void compute() {
     adam.zero_grad();
     Tensor total;
@@ -162,12 +76,13 @@ struct Training {
     }
     loss = total;
     Scope scope("optimizer");
-    adam.step(kRate, {.max_norm = 1});
+    adam.run(update);
   }
 
   void step(const train::Batch& ids) {
     batch.load(ids);
     const double start = bench::milliseconds();
+    adam.request([&](int64_t) { return optim::Rates{3e-4, adam.weight_decay()}; }, update);
     graph ? graph->run_or_replay([&] { compute(); }) : compute();
     enqueue_ms += bench::milliseconds() - start;
   }
@@ -242,7 +157,7 @@ void run(const Options& o) {
   train::use_threads(o.threads);
   Training t(o, train::choose_device(o.device));
   std::vector<train::Batch> batches;
-  for (uint64_t i = 0; i < 4; ++i) batches.push_back(random_batch(o, 7 + i));
+  for (uint64_t i = 0; i < 4; ++i) batches.push_back(bench::random_batch(o, 7 + i));
   const auto step = [&](int i) { t.step(batches[size_t(i) % batches.size()]); };
 
   const double begun = bench::milliseconds();
@@ -280,7 +195,9 @@ void run(const Options& o) {
 
 }  // namespace
 
-int main(int argc, char** argv) try { run(parse(argc, argv)); } catch (const std::exception& e) {
+int main(int argc, char** argv) try {
+  run(bench::parse(argc, argv));
+} catch (const std::exception& e) {
   std::cerr << "gpt_step: " << e.what() << "\n";
   return 1;
 }
