@@ -3,6 +3,7 @@
 #include "autograd/accumulate.h"
 #include "core/elementwise.h"
 #include "ops/gemm.h"
+#include "ops/reduce.h"
 
 namespace gradus {
 namespace {
@@ -106,6 +107,38 @@ Tensor gemm(const Tensor& a, const Tensor& b) {
   Tensor c = empty(shape, a.dtype(), a.device());
   gemm_into(c, a, b, 0);
   return c;
+}
+
+Tensor rows_of(const Tensor& x) {
+  Tensor dense = x.is_contiguous() ? x : clone_values(x);
+  int64_t width = x.size(-1), rows = 1;
+  for (int d = 0; d + 1 < x.rank(); ++d) rows *= x.shape()[d];
+  return dense.alias({rows, width}, {width, 1}, dense.offset());
+}
+
+namespace {
+/// The main gradient that gradients of the type of dY are added to, or null.
+MainGrad* main_gradient(const Tensor& dY, Need need) {
+  DType sums = dY.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  bool fits = need.into && need.into->buffer.dtype() == sums && need.into->buffer.is_contiguous();
+  return fits ? need.into : nullptr;
+}
+}  // namespace
+
+Tensor weight_gradient(const Tensor& dY, const Tensor& X, Need need) {
+  if (!need) return {};
+  MainGrad* into = main_gradient(dY, need);
+  if (!into) return gemm(t(dY), X);
+  gemm_into(into->buffer, t(dY), X, into->beta());
+  return {};
+}
+
+Tensor bias_gradient(const Tensor& dY, Need need) {
+  if (!need) return {};
+  MainGrad* into = main_gradient(dY, need);
+  if (!into) return sum(dY, {0});
+  sum_rows_into(into->buffer, dY, into->beta());
+  return {};
 }
 
 }  // namespace gradus

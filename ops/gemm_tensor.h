@@ -1,6 +1,6 @@
 #pragma once
 // Matrix products of tensors, unrecorded: the kernel that matmul and linear call on both devices.
-#include "autograd/tensor.h"
+#include "autograd/node.h"
 
 namespace gradus {
 
@@ -17,5 +17,14 @@ void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta);
 
 /// C ← A B + bias for matrices, the bias (n) added to every row.
 void gemm_bias_into(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias);
+
+/// (…, C) as (rows, C), without history; a copy only where x is not contiguous.
+Tensor rows_of(const Tensor& x);
+
+// The gradients of y = x Wᵀ + b that sum over rows, for dY (rows, out) and X (rows, in). Where the
+// parameter has a main gradient of the type that sums are formed in, they are added to it, without a
+// tensor between, and the result is undefined.
+Tensor weight_gradient(const Tensor& dY, const Tensor& X, Need need);  // dW = dYᵀ X
+Tensor bias_gradient(const Tensor& dY, Need need);                     // db = Σ_rows dY
 
 }  // namespace gradus

@@ -27,14 +27,6 @@ struct Matmul {
   }
 };
 
-/// (…, C) as (rows, C), without history.
-Tensor rows_of(const Tensor& x) {
-  Tensor dense = x.is_contiguous() ? x : clone_values(x);
-  int64_t width = x.size(-1), rows = 1;
-  for (int d = 0; d + 1 < x.rank(); ++d) rows *= x.shape()[d];
-  return dense.alias({rows, width}, {width, 1}, dense.offset());
-}
-
 struct Linear {
   static constexpr auto name = "linear";
   Saved x{}, w{};
@@ -52,20 +44,13 @@ struct Linear {
   }
 
   Tensors backward(const Tensor& dy, Needs need) {
-    Tensor dY = rows_of(dy), X = rows_of(*x);
-    Tensor dx, dw, db;
+    Tensor dY = rows_of(dy), dx;
     if (need[0]) {
       dx = empty_like(*x);
       gemm_into(rows_of(dx), dY, *w, 0);
     }
-    if (Need n = need[1]; n && n.into) {
-      double beta = n.into->beta();
-      gemm_into(n.into->buffer, t(dY), X, beta);
-    } else if (n) {
-      dw = gemm(t(dY), X);
-    }
-    if (has_bias && need[2]) db = sum(dY, {0});
-    return {dx, dw, db};
+    Tensor dw = need[1] ? weight_gradient(dY, rows_of(*x), need[1]) : Tensor{};
+    return {dx, dw, has_bias ? bias_gradient(dY, need[2]) : Tensor{}};
   }
 
   Tensors backward_recorded(const Tensor& dy, Needs need) {

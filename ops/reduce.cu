@@ -222,6 +222,20 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   return apply(Sum{.over = over}, x);
 }
 
+void sum_rows_into(const Tensor& y, const Tensor& x, double beta) {
+  int64_t n = x.size(-1);
+  check(y.shape() == Shape{n} && y.is_contiguous() && y.device() == x.device() &&
+            (beta == 0 || beta == 1),
+        "sum_rows_into: ", y.describe(), " ← ", x.describe(), " + ", beta, " times itself");
+  y.will_write("sum_rows_into");
+  DimSet rows = (DimSet(1) << (x.rank() - 1)) - 1;
+  if (n == 0) return;
+  dispatch_floating("sum_rows_into", x.dtype(), [&]<class T>() {
+    using A = Compute<T>;
+    detail::reduce_into<T>(Results<A>{y.data<A>(), beta == 1}, Total<A>{1}, x, rows);
+  });
+}
+
 // ---- examples for the gradient check
 
 static const Gradcheck checks[] = {

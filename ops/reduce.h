@@ -24,6 +24,22 @@
 
 namespace gradus {
 
+namespace detail {
+
+/// y ← f folded over `dims` of x, or y + that. T and Y are the types of x and y.
+template <class T, class Y, class F>
+void reduce_into(const Results<Y>& y, const F& f, const Tensor& x, DimSet dims) {
+  ReduceWalk walk = reduce_walk(x, dims);
+  const T* data = x.data<T>();
+#if defined(__CUDACC__)
+  if (x.device().is_cuda()) return cuda_reduce(x.device(), walk, f, data, y);
+#endif
+  check(!x.device().is_cuda(), "reduce: this file was compiled without CUDA");
+  cpu_reduce(walk, f, data, y);
+}
+
+}  // namespace detail
+
 /// x reduced over `dims` with F<Compute<dtype>>{args...}, as a new tensor of `shape`: the kept sizes in
 /// their order, with sizes of 1 wherever.
 template <template <class> class F, class... Args>
@@ -35,18 +51,13 @@ Tensor reduce(const char* op, const Tensor& x, DimSet dims, const Shape& shape, 
     using Result = decltype(f.finish(f.identity()));
     using Y = std::conditional_t<std::is_same_v<Result, A>, T, Result>;
     Tensor y = empty(shape, dtype_of<Y>, x.device());
-    if (y.numel() == 0) return y;
-    ReduceWalk walk = reduce_walk(x, dims);
-#if defined(__CUDACC__)
-    if (x.device().is_cuda()) {
-      detail::cuda_reduce(x.device(), walk, f, x.data<T>(), y.template data<Y>());
-      return y;
-    }
-#endif
-    check(!x.device().is_cuda(), "reduce: this file was compiled without CUDA");
-    detail::cpu_reduce(walk, f, static_cast<const T*>(x.data<T>()), y.template data<Y>());
+    if (y.numel() > 0) detail::reduce_into<T>(Results<Y>{y.template data<Y>()}, f, x, dims);
     return y;
   });
 }
+
+/// y ← Σ over all dims of x but the last, plus β y: a bias's gradient. β is 0 or 1. x (…, n), y (n)
+/// contiguous, of the type that sums of x are formed in (f32 for 16-bit x). With β = 0 y is not read.
+void sum_rows_into(const Tensor& y, const Tensor& x, double beta);
 
 }  // namespace gradus

@@ -76,12 +76,12 @@ void cpu_fold_parts(const F& f, typename F::State* parts, int64_t blocks, int64_
 }
 
 template <class F, class T, class Y>
-void cpu_reduce_rows(const ReduceWalk& w, const F& f, const T* x, Y* y) {
+void cpu_reduce_rows(const ReduceWalk& w, const F& f, const T* x, const Results<Y>& y) {
   int64_t n = w.reduced.numel, outputs = w.kept.numel, blocks = blocks_of(n, kBlock);
   if (blocks <= 1)
     return parallel_for(outputs, kGrain / (n + 1) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o)
-        y[o] = Y(f.finish(cpu_range(w.reduced, f, x + place(w.kept, o), 0, n)));
+        y.put(o, f.finish(cpu_range(w.reduced, f, x + place(w.kept, o), 0, n)));
     });
   std::vector<typename F::State> parts(size_t(outputs * blocks));
   parallel_for(outputs * blocks, 1, [&](int64_t begin, int64_t end) {
@@ -93,7 +93,7 @@ void cpu_reduce_rows(const ReduceWalk& w, const F& f, const T* x, Y* y) {
   });
   for (int64_t o = 0; o < outputs; ++o) {
     cpu_fold_parts(f, &parts[size_t(o * blocks)], blocks, 1);
-    y[o] = Y(f.finish(parts[size_t(o * blocks)]));
+    y.put(o, f.finish(parts[size_t(o * blocks)]));
   }
 }
 
@@ -110,7 +110,7 @@ void cpu_add_row(const F& f, typename F::State* s, const T* x, int64_t n, int64_
 }
 
 template <class F, class T, class Y>
-void cpu_reduce_columns(const ReduceWalk& w, const F& f, const T* x, Y* y) {
+void cpu_reduce_columns(const ReduceWalk& w, const F& f, const T* x, const Results<Y>& y) {
   using State = typename F::State;
   constexpr int64_t kTile = kTileBytes / sizeof(State);  // whole rows, mostly: read page after page
   int64_t rows = w.reduced.numel, columns = w.columns(), step = w.kept_step();
@@ -128,18 +128,18 @@ void cpu_reduce_columns(const ReduceWalk& w, const F& f, const T* x, Y* y) {
       const T* at = x + place(w.kept, o * columns + c);
       for (int64_t r = b * kBlockRows; r < last; ++r)
         cpu_add_row(f, s, at + place(w.reduced, r), n, step, r);
-      for (int64_t j = 0; j < n && blocks == 1; ++j) y[o * columns + c + j] = Y(f.finish(s[j]));
+      for (int64_t j = 0; j < n && blocks == 1; ++j) y.put(o * columns + c + j, f.finish(s[j]));
     }
   });
   for (int64_t o = 0; o < outer && blocks > 1; ++o) {
     State* s = &parts[size_t(o * blocks * columns)];
     cpu_fold_parts(f, s, blocks, columns);
-    for (int64_t c = 0; c < columns; ++c) y[o * columns + c] = Y(f.finish(s[c]));
+    for (int64_t c = 0; c < columns; ++c) y.put(o * columns + c, f.finish(s[c]));
   }
 }
 
 template <class F, class T, class Y>
-void cpu_reduce(const ReduceWalk& w, const F& f, const T* x, Y* y) {
+void cpu_reduce(const ReduceWalk& w, const F& f, const T* x, const Results<Y>& y) {
   if (w.by_columns() && w.reduced.numel > 0)
     cpu_reduce_columns(w, f, x, y);
   else

@@ -15,6 +15,8 @@ namespace gradus::detail {
 
 inline constexpr int kReduceThreads = 256;
 inline constexpr int64_t kReduceBlocks = 1024;  // enough to fill any device
+inline constexpr int64_t kColumnBlocks = 396;   // the same where a thread has kUnderWay loads
+inline constexpr int kUnderWay = 8;
 
 template <class S>
 __device__ S shuffle_down(S s, int by, int width) {
@@ -69,7 +71,8 @@ __device__ State fold_run(const F& f, State s, const T* x, int64_t begin, int64_
 /// Part s of output o is the item o · splits + s; `chunk` elements are a part.
 template <class F, class T, class Y>
 __global__ void reduce_rows_kernel(__grid_constant__ const ReduceWalk w, F f, const T* x,
-                                   int splits, int64_t chunk, Y* y, typename F::State* parts) {
+                                   int splits, int64_t chunk, Results<Y> y,
+                                   typename F::State* parts) {
   int64_t item = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   bool active = item < w.kept.numel * splits;  // the others take part in the shuffles
   auto s = f.identity();
@@ -85,7 +88,7 @@ __global__ void reduce_rows_kernel(__grid_constant__ const ReduceWalk w, F f, co
   s = fold_group(f, s);
   if (!active || threadIdx.x != 0) return;
   if (splits == 1)
-    y[item] = Y(f.finish(s));
+    y.put(item, f.finish(s));
   else
     parts[item] = s;
 }
@@ -105,13 +108,36 @@ __device__ void fold_block_column(const F& f, State (&s)[V]) {
   for (int j = 0; j < V; ++j) s[j] = rows[j][at];
 }
 
+/// Adds rows first, first + gap, … below last, each of V neighbouring columns and `step` from the
+/// other, to s. Memory answers after the time of some hundred additions: kUnderWay loads are asked for
+/// before the first is used.
+template <int V, class F, class T, class State = typename F::State>
+__device__ void fold_rows(const F& f, State (&s)[V], const T* x, int64_t step, int64_t first,
+                          int64_t last, int gap) {
+  auto row = [&](int64_t r) { return *reinterpret_cast<const Pack<T, V>*>(x + r * step); };
+  auto add = [&](const Pack<T, V>& pack, int64_t r) {
+#pragma unroll
+    for (int j = 0; j < V; ++j) s[j] = f.add(s[j], Compute<T>(pack.v[j]), r);
+  };
+  int64_t r = first;
+  for (; r + (kUnderWay - 1) * gap < last; r += kUnderWay * gap) {
+    Pack<T, V> packs[kUnderWay];
+#pragma unroll
+    for (int u = 0; u < kUnderWay; ++u) packs[u] = row(r + u * gap);
+#pragma unroll
+    for (int u = 0; u < kUnderWay; ++u) add(packs[u], r + u * gap);
+  }
+  for (; r < last; r += gap) add(row(r), r);
+}
+
 /// Block (tile of columns, split, outer): rows [split · chunk, …) of blockDim.x · V columns. `wide`:
 /// all places are multiples of V, so that V columns are one load; else a thread's columns lie
 /// blockDim.x apart. Part s of column c lies at parts[(outer · splits + s) · columns + c].
 template <class F, class T, class Y>
-__global__ void reduce_columns_kernel(__grid_constant__ const ReduceWalk w, F f, const T* x,
-                                      bool wide, int64_t tiles, int splits, int64_t chunk, Y* y,
-                                      typename F::State* parts) {
+__global__ void __launch_bounds__(kReduceThreads, 3)
+    reduce_columns_kernel(__grid_constant__ const ReduceWalk w, F f, const T* x, bool wide,
+                          int64_t tiles, int splits, int64_t chunk, Results<Y> y,
+                          typename F::State* parts) {
   constexpr int V = 16 / sizeof(T);
   int64_t columns = w.columns(), tile = blockIdx.x % tiles, part = blockIdx.x / tiles;
   int64_t outer = part / splits, first = part % splits * chunk;
@@ -121,13 +147,11 @@ __global__ void reduce_columns_kernel(__grid_constant__ const ReduceWalk w, F f,
   typename F::State s[V];
 #pragma unroll
   for (int j = 0; j < V; ++j) s[j] = f.identity();
-  if (wide && c < columns) {
-#pragma unroll 4
-    for (int64_t r = first + threadIdx.y; r < last; r += blockDim.y) {
-      auto pack = *reinterpret_cast<const Pack<T, V>*>(x + place(w.reduced, r) + c);
-#pragma unroll
-      for (int j = 0; j < V; ++j) s[j] = f.add(s[j], Compute<T>(pack.v[j]), r);
-    }
+  if (wide && c < columns && w.reduced.rank == 1) {
+    fold_rows(f, s, x + c, w.reduced_step(), first + threadIdx.y, last, int(blockDim.y));
+  } else if (wide && c < columns) {
+    for (int64_t r = first + threadIdx.y; r < last; r += blockDim.y)
+      fold_rows(f, s, x + c + place(w.reduced, r), 0, r, r + 1, 1);
   } else if (!wide) {
     for (int64_t r = first + threadIdx.y; r < last; r += blockDim.y) {
       const T* row = x + place(w.reduced, r);
@@ -140,7 +164,7 @@ __global__ void reduce_columns_kernel(__grid_constant__ const ReduceWalk w, F f,
   for (int j = 0; j < V; ++j) {
     if (threadIdx.y != 0 || c + j * gap >= columns) continue;
     if (splits == 1)
-      y[outer * columns + c + j * gap] = Y(f.finish(s[j]));
+      y.put(outer * columns + c + j * gap, f.finish(s[j]));
     else
       parts[part * columns + c + j * gap] = s[j];
   }
@@ -149,7 +173,7 @@ __global__ void reduce_columns_kernel(__grid_constant__ const ReduceWalk w, F f,
 /// y_o ← the parts of output o = (outer, c), laid out (outer, splits, columns). Threads along x have
 /// outputs of their own, those along y share one.
 template <class F, class Y>
-__global__ void reduce_parts_kernel(F f, int64_t outputs, int64_t columns, int splits, Y* y,
+__global__ void reduce_parts_kernel(F f, int64_t outputs, int64_t columns, int splits, Results<Y> y,
                                     const typename F::State* parts) {
   int64_t o = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   typename F::State s[1] = {f.identity()};
@@ -160,7 +184,7 @@ __global__ void reduce_parts_kernel(F f, int64_t outputs, int64_t columns, int s
       s[0] = f.combine(s[0], parts[i * columns]);
   }
   fold_block_column(f, s);
-  if (o < outputs && threadIdx.y == 0) y[o] = Y(f.finish(s[0]));
+  if (o < outputs && threadIdx.y == 0) y.put(o, f.finish(s[0]));
 }
 
 /// The smallest power of two ≥ n, at most `limit`.
@@ -178,15 +202,16 @@ Tensor scratch(int64_t n, Device device) {
 
 template <class F, class Y>
 void cuda_fold_parts(cudaStream_t stream, const F& f, int64_t outputs, int64_t columns, int splits,
-                     Y* y, const typename F::State* parts) {
-  dim3 block(unsigned(power_of_two(columns, 32)));
+                     const Results<Y>& y, const typename F::State* parts) {
+  dim3 block(unsigned(power_of_two(columns, 8)));  // 32 bytes, what memory gives at once
   block.y = kReduceThreads / block.x;
   reduce_parts_kernel<<<unsigned(blocks_of(outputs, block.x)), block, 0, stream>>>(
       f, outputs, columns, splits, y, parts);
 }
 
 template <class F, class T, class Y>
-void cuda_reduce_rows(Device device, const ReduceWalk& w, const F& f, const T* x, Y* y) {
+void cuda_reduce_rows(Device device, const ReduceWalk& w, const F& f, const T* x,
+                      const Results<Y>& y) {
   constexpr int64_t V = 16 / sizeof(T);
   using State = typename F::State;
   int64_t n = w.reduced.numel, outputs = w.kept.numel;
@@ -214,14 +239,15 @@ bool places_are_wide(const ReduceWalk& w, const T* x) {
 }
 
 template <class F, class T, class Y>
-void cuda_reduce_columns(Device device, const ReduceWalk& w, const F& f, const T* x, Y* y) {
+void cuda_reduce_columns(Device device, const ReduceWalk& w, const F& f, const T* x,
+                         const Results<Y>& y) {
   constexpr int64_t V = 16 / sizeof(T);
   using State = typename F::State;
   int64_t rows = w.reduced.numel, columns = w.columns(), outer = w.kept.numel / columns;
   dim3 block(unsigned(power_of_two(blocks_of(columns, V), 32)));
   block.y = kReduceThreads / block.x;
   int64_t tiles = blocks_of(columns, block.x * V);
-  int64_t wanted = std::min(kReduceBlocks / (tiles * outer), rows / (block.y * 4));
+  int64_t wanted = std::min(kColumnBlocks / (tiles * outer), rows / (block.y * kUnderWay));
   int64_t chunk = blocks_of(rows, std::max<int64_t>(wanted, 1));
   int splits = int(blocks_of(rows, chunk));
   Tensor parts = scratch<State>(splits > 1 ? w.kept.numel * splits : 0, device);
@@ -233,7 +259,7 @@ void cuda_reduce_columns(Device device, const ReduceWalk& w, const F& f, const T
 }
 
 template <class F, class T, class Y>
-void cuda_reduce(Device device, const ReduceWalk& w, const F& f, const T* x, Y* y) {
+void cuda_reduce(Device device, const ReduceWalk& w, const F& f, const T* x, const Results<Y>& y) {
   if (w.by_columns() && w.reduced.numel > 0)
     cuda_reduce_columns(device, w, f, x, y);
   else

@@ -40,6 +40,17 @@ struct ReduceWalk {
   GRADUS_HD int64_t reduced_step() const { return reduced.strides[0][reduced.rank - 1]; }
 };
 
+/// Where a reduction puts its results: y_o ← v, or y_o ← y_o + v.
+template <class Y>
+struct Results {
+  Y* y = nullptr;
+  bool add = false;
+  template <class V>
+  GRADUS_HD void put(int64_t o, V v) const {
+    y[o] = Y(add ? V(y[o]) + v : v);
+  }
+};
+
 /// Takes the reduced dimensions widest strides first: most of them merge, and memory is read in order.
 ReduceWalk reduce_walk(const Tensor& x, DimSet dims);
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -301,6 +302,37 @@ TEST(Var, OfSmallDeviationsFromALargeMeanIsAccurate) {
 TEST(Var, OfTooFewIsAnError) {
   EXPECT_THROW(var(made({1}, {1}), {}, false, 1), Error);
   EXPECT_THROW(var(made({}, {0, 3}), {0}), Error);
+}
+
+// Multiples of 1/16 below 2²⁴/16 in sum: exact in f32, in whatever order they are added.
+TEST(SumRowsInto, IsExactWhereSumsAre) {
+  for (Device device : devices())
+    for (DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+      for (auto [rows, n] : {std::array<int64_t, 2>{5, 3}, {1, 1}, {0, 4}, {6, 0}, {333, 1},
+                             {700, 24}, {1100, 264}, {9000, 8}, {200, 1030}}) {
+        SCOPED_TRACE(testing::Message() << device << " " << dtype << " " << rows << " × " << n);
+        std::vector<double> values = uneven(rows * n), expected(size_t(n), 0);
+        for (int64_t i = 0; i < rows * n; ++i) expected[size_t(i % n)] += values[size_t(i)];
+        Tensor x = made(values, {rows, n}, dtype, device);
+        Tensor y = full({n}, NAN, dtype == DType::f64 ? DType::f64 : DType::f32, device);
+        sum_rows_into(y, x, 0);
+        EXPECT_EQ(y.to_vector(), expected);
+        for (double& e : expected) e *= 2;
+        sum_rows_into(y, x, 1);
+        EXPECT_EQ(y.to_vector(), expected);
+      }
+}
+
+// Rows that do not follow each other evenly, and a start that is not aligned to 16 bytes.
+TEST(SumRowsInto, ReadsAnyStrides) {
+  for (Device device : devices())
+    for (int64_t skip : {0, 3, 8}) {
+      Tensor x = made(uneven(5 * 9 * 40), {5, 9, 40}, DType::bf16, device);
+      x = slice(slice(x, 1, 2, 8), 2, skip, skip + 24);
+      Tensor y = empty({24}, DType::f32, device);
+      sum_rows_into(y, x, 0);
+      EXPECT_EQ(y.to_vector(), sum(cast(x, DType::f64), {0, 1}).to_vector()) << skip;
+    }
 }
 
 }  // namespace
