@@ -33,10 +33,33 @@ struct Gemm {
 /// C must not overlap A or B. Equal inputs give equal bits, whatever the number of threads.
 void gemm_cpu(const Gemm& g, const void* a, const void* b, void* c);
 
-/// The product on a GPU, in the order of this thread's stream, through cuBLASLt. f32 is computed in
-/// full f32, not tf32. Equal calls give equal bits. `bias` (n, in the type of C), if not null, is added
-/// to every row; the batch is then 1 and k is not 0.
+/// What happens to a product on a GPU before it is stored. The batch is then 1, and k is not 0.
+struct Epilogue {
+  enum class Gelu { none, forward, backward };
+  const void* bias = nullptr;  // (n), in the type of C: added to every row
+  Gelu gelu = Gelu::none;      // in its tanh form, for C of 16 bits, n a multiple of 8, β = 0:
+                               //   forward    C ← gelu(H), pre_gelu ← H = α op(A) op(B) + bias
+      //   backward   C ← α op(A) op(B) ⊙ gelu'(pre_gelu), without bias
+  void* pre_gelu = nullptr;  // (m, n), rows n apart, in the type of C, aligned to 16 bytes
+};
+
+/// The product on a GPU, in the order of this thread's stream, through cuBLASLt. Equal calls give
+/// equal bits; which algorithm computes them, and how to have the fastest: ops/gemm_tuning.h.
 void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void* c,
-               const void* bias = nullptr);
+               const Epilogue& epilogue = {});
+
+/// While one lives, this thread's products of f32 matrices on a GPU take their operands rounded to tf32
+/// (11 significant bits, the range of f32): several times faster, errors of 2⁻¹¹ in each factor instead
+/// of 2⁻²⁴. Sums stay in f32. Without it f32 products are exact to f32.
+class AllowTf32 {
+ public:
+  AllowTf32();
+  ~AllowTf32();
+  AllowTf32(const AllowTf32&) = delete;
+  static bool in_force();
+
+ private:
+  bool before_;
+};
 
 }  // namespace gradus

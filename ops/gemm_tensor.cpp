@@ -2,7 +2,6 @@
 
 #include "autograd/accumulate.h"
 #include "core/elementwise.h"
-#include "ops/gemm.h"
 #include "ops/reduce.h"
 
 namespace gradus {
@@ -39,8 +38,10 @@ Strides batch_strides(const Tensor& x) {
   return s;
 }
 
-void run(const Gemm& g, Device device, const char* a, const char* b, char* c, const void* bias) {
-  device.is_cuda() ? gemm_cuda(g, device, a, b, c, bias) : gemm_cpu(g, a, b, c);
+void run(const Gemm& g, Device device, const char* a, const char* b, char* c, const Epilogue& e) {
+  if (device.is_cuda()) return gemm_cuda(g, device, a, b, c, e);
+  check(!e.bias && e.gelu == Epilogue::Gelu::none, "gemm: the CPU has no epilogues");
+  gemm_cpu(g, a, b, c);
 }
 
 }  // namespace
@@ -53,8 +54,7 @@ Tensor t(const Tensor& x) {
   return x.alias(shape, strides, x.offset());
 }
 
-namespace {
-void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta, const void* bias) {
+void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta, const Epilogue& e) {
   Operand p = operand(a), q = operand(b);
   check(c.strides()[-1] == 1 || c.size(-1) <= 1, "gemm: the rows of the result ", c.describe(),
         " are not contiguous");
@@ -82,13 +82,8 @@ void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta, c
     walk.locate(i, at);
     run(g, c.device(), static_cast<char*>(p.x.raw()) + at[1] * element,
         static_cast<char*>(q.x.raw()) + at[2] * element,
-        static_cast<char*>(c.raw()) + at[0] * element_c, bias);
+        static_cast<char*>(c.raw()) + at[0] * element_c, e);
   }
-}
-}  // namespace
-
-void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta) {
-  gemm_into(c, a, b, beta, nullptr);
 }
 
 void gemm_bias_into(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
@@ -97,7 +92,7 @@ void gemm_bias_into(const Tensor& c, const Tensor& a, const Tensor& b, const Ten
     return gemm_into(c, a, b, 1);
   }
   Tensor dense = bias.is_contiguous() ? bias : clone_values(bias);
-  gemm_into(c, a, b, 0, dense.raw());
+  gemm_into(c, a, b, 0, {.bias = dense.raw()});
 }
 
 Tensor gemm(const Tensor& a, const Tensor& b) {

@@ -1,6 +1,7 @@
 #pragma once
 // Matrix products of tensors, unrecorded: the kernel that matmul and linear call on both devices.
 #include "autograd/node.h"
+#include "ops/gemm.h"
 
 namespace gradus {
 
@@ -12,8 +13,9 @@ Tensor t(const Tensor& x);
 Tensor gemm(const Tensor& a, const Tensor& b);
 
 /// C ← A B + β C. C may be wider than A and B (f32 for 16-bit operands); its rows are contiguous.
-/// With β = 0 C is not read.
-void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta);
+/// With β = 0 C is not read. An epilogue needs matrices on a GPU.
+void gemm_into(const Tensor& c, const Tensor& a, const Tensor& b, double beta,
+               const Epilogue& epilogue = {});
 
 /// C ← A B + bias for matrices, the bias (n) added to every row.
 void gemm_bias_into(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias);

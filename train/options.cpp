@@ -43,6 +43,10 @@ void add_options(CLI::App& app, TrainRequest& r) {
       ->group(kRun);
   app.add_option("--device", r.device, kDeviceHelp)->group(kRun);
   app.add_option("--threads", r.threads, "CPU threads (default: one for each core)")->group(kRun);
+  app.add_option("--gemm-tuning", r.gemm_tuning,
+                 "file in which the fastest algorithm of each matrix product on a GPU is kept, timed "
+                 "at its first use; runs that read one file give equal bits (default: no timing)")
+      ->group(kRun);
   app.add_option("--stop-at", r.stop_at, "save and stop after this step, as Ctrl-C would")
       ->group(kRun);
   app.add_option("--sample", r.sample, "tokens of the sample at the end (default: 400)")

@@ -13,6 +13,7 @@ struct TrainRequest {
   bool resume = false;          // go on from its newest checkpoint
   std::string device = "auto";  // auto: the GPU if there is one
   int threads = 0;              // 0: one for each core
+  std::string gemm_tuning;      // file of a GemmTuning; empty: none
   int64_t stop_at = 0;          // save and stop after this step, as Ctrl-C would; 0: at the end
   int64_t sample = 400;         // tokens that the trained model writes at the end
   bool cuda_graph = false;      // record a step, and launch it as a whole

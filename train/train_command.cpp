@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/summary.h"
+#include "ops/gemm_tuning.h"
 #include "train/commands.h"
 #include "train/generate.h"
 #include "train/interrupt.h"
@@ -127,6 +128,8 @@ void train(const TrainRequest& r) {
   check_dtype(device, settings.dtype == "bf16" ? DType::bf16 : DType::f32);
 
   use_threads(r.threads);
+  std::optional<GemmTuning> tuning;
+  if (!r.gemm_tuning.empty()) tuning.emplace(r.gemm_tuning);
   RunState state(settings, device);
   if (start.from) load(state, *start.from);
   std::cout << opening(settings, data, device, nn::count_parameters(state.model.gpt).elements,
