@@ -1,5 +1,7 @@
 #include "models/mlp.h"
 
+#include "ops/gelu_mlp.h"
+
 namespace gradus {
 
 Mlp::Mlp(const GptConfig& c)
@@ -11,9 +13,10 @@ Mlp::Mlp(const GptConfig& c)
   up.bias.init = down.bias.init = nn::init::zeros();
 }
 
-Tensor Mlp::operator()(const Tensor& x) const {
-  Tensor h = up(x);
-  return down(activation_ == Activation::swiglu ? swiglu(h) : gelu(h, GeluKind::tanh));
+Tensor Mlp::apply_with(const Tensor& down_bias, const Tensor& x) const {
+  if (activation_ == Activation::gelu_tanh)
+    return gelu_mlp(x, up.weight, up.bias, down.weight, down_bias);
+  return linear(swiglu(up(x)), down.weight, down_bias);
 }
 
 }  // namespace gradus

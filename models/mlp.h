@@ -11,10 +11,14 @@ struct Mlp final : nn::Module {
   nn::Linear up, down;
 
   explicit Mlp(const GptConfig& config);
-  Tensor operator()(const Tensor& x) const;  // (B, T, C) → (B, T, C)
+  Tensor operator()(const Tensor& x) const { return apply_with(down.bias, x); }  // (B, T, C) → same
+  /// The same less down.bias, for a caller that adds it on the way (it may be undefined).
+  Tensor without_bias(const Tensor& x) const { return apply_with({}, x); }
   void fields(nn::Fields& f) override { f("up", up)("down", down); }
 
  private:
+  Tensor apply_with(const Tensor& down_bias, const Tensor& x) const;
+
   Activation activation_;
 };
 

@@ -16,8 +16,8 @@
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
 #include "core/math.h"
+#include "ops/activation.h"
 #include "ops/map.h"
-#include "ops/ops.h"
 
 namespace gradus {
 namespace {
@@ -184,20 +184,23 @@ struct Gelu {
     return kind == GeluKind::erf ? map(name, GeluForward{}, input)
                                  : map(name, GeluTanhForward{}, input);
   }
-  Tensor backward(const Tensor& dy) {
-    return kind == GeluKind::erf ? map(name, GeluBackward{}, dy, *x)
-                                 : map(name, GeluTanhBackward{}, dy, *x);
-  }
-  Tensor backward_recorded(const Tensor& dy, Needs) {
-    const Tensor& z = *x;
-    if (kind == GeluKind::erf) return dy * (normal_cdf(z) + z * normal_density(z));
-    Tensor z2 = z * z, s = sigmoid(z * (kGeluLinear + kGeluCubic * z2));
-    Tensor slope = kGeluLinear + 3 * kGeluCubic * z2;
-    return dy * s * (1 + z * (1 - s) * slope);
-  }
+  Tensor backward(const Tensor& dy) { return gelu_backward(dy, *x, kind); }
+  Tensor backward_recorded(const Tensor& dy, Needs) { return gelu_backward_recorded(dy, *x, kind); }
 };
 
 }  // namespace
+
+Tensor gelu_backward(const Tensor& dy, const Tensor& x, GeluKind kind) {
+  return kind == GeluKind::erf ? map("gelu", GeluBackward{}, dy, x)
+                               : map("gelu", GeluTanhBackward{}, dy, x);
+}
+
+Tensor gelu_backward_recorded(const Tensor& dy, const Tensor& x, GeluKind kind) {
+  if (kind == GeluKind::erf) return dy * (normal_cdf(x) + x * normal_density(x));
+  Tensor x2 = x * x, s = sigmoid(x * (kGeluLinear + kGeluCubic * x2));
+  Tensor slope = kGeluLinear + 3 * kGeluCubic * x2;
+  return dy * s * (1 + x * (1 - s) * slope);
+}
 
 Tensor tanh(const Tensor& x) { return apply(Tanh{}, x); }
 Tensor sigmoid(const Tensor& x) { return apply(Sigmoid{}, x); }

@@ -1,0 +1,11 @@
+#pragma once
+#include "autograd/tensor.h"
+
+namespace gradus {
+
+/// gelu(x W₁ᵀ + b₁) W₂ᵀ + b₂ with gelu in its tanh form; W₁ (inner, in), W₂ (out, inner), x (…, in); the
+/// biases may be {}.
+Tensor gelu_mlp(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
+                const Tensor& b2 = {});
+
+}  // namespace gradus
