@@ -16,55 +16,21 @@
 //   θ ← θ (1 − ηλ) − step · m/(√v · root + ε)
 #include "optim/adam.h"
 
-#include <cmath>
-
-#include "optim/fused_update.h"
+#include "optim/adam_rule.h"
 
 namespace gradus::optim {
-namespace {
-
-template <class W>
-struct AdamRule {
-  W beta1, rest1, beta2, rest2, epsilon;
-  bool decoupled;
-  W scale{}, l2{}, decay{}, step{}, root{};
-
-  explicit AdamRule(const AdamOptions& o)
-      : beta1(W(o.beta1)),
-        rest1(W(1 - o.beta1)),
-        beta2(W(o.beta2)),
-        rest2(W(1 - o.beta2)),
-        epsilon(W(o.epsilon)),
-        decoupled(o.decay == Decay::decoupled) {}
-
-  GRADUS_HD void begin(const StepNumbers& n, const Segment& group) {
-    const double lr = n.lr * group.lr_scale, lambda = n.weight_decay * group.weight_decay_scale;
-    scale = W(n.gradient_scale);
-    l2 = W(decoupled ? 0 : lambda);
-    decay = W(decoupled ? 1 - lr * lambda : 1);
-    step = W(lr / n.rest1);
-    root = W(1 / std::sqrt(n.rest2));
-  }
-  GRADUS_HD void operator()(W& theta, W g, W& m, W& v) const {
-    g = fused(l2, theta, g * scale);
-    m = fused(beta1, m, rest1 * g);
-    v = fused(beta2, v, rest2 * g * g);
-    theta = fused(-step, m / fused(std::sqrt(v), root, epsilon), theta * decay);
-  }
-};
-
-}  // namespace
 
 Adam::Adam(std::vector<ParameterGroup> groups, AdamOptions o)
     : Optimizer(std::move(groups)), options(o), m_(flat().make_state()), v_(flat().make_state()) {}
 
-void Adam::validate() const {
-  const AdamOptions& o = options;
+void validate(const AdamOptions& o) {
   check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1,
         "Adam: 0 ≤ β < 1 is needed, got ", o.beta1, " and ", o.beta2);
   check(o.epsilon > 0 && o.weight_decay >= 0, "Adam: ε > 0 and a weight decay ≥ 0 are needed, got ",
         o.epsilon, " and ", o.weight_decay);
 }
+
+void Adam::validate() const { optim::validate(options); }
 
 void Adam::apply(const StepNumbers* numbers) {
   dispatch_masters(

@@ -32,6 +32,7 @@ struct GradScaler {
   GradScalerOptions options{};
   double scale = options.initial;
   int64_t good = 0, hysteresis = options.hysteresis;
+  float seed = float(scale), unused = 0;  // the scale, as backward wants it
 
   bool is_dynamic() const { return options.interval > 0; }
 
@@ -54,14 +55,16 @@ struct GradScaler {
       if (--hysteresis > 0) return true;
       if (scale <= options.minimum) return false;
       double lower = scale * options.backoff;
-      scale = lower > options.minimum ? lower : options.minimum;
+      set(lower > options.minimum ? lower : options.minimum);
     } else if (++good >= options.interval) {
       good = 0;
       hysteresis = options.hysteresis;
-      if (scale * options.growth < 0x1p127) scale *= options.growth;  // an f32 must hold the seed
+      if (scale * options.growth < 0x1p127) set(scale * options.growth);  // an f32 must hold it
     }
     return true;
   }
+
+  GRADUS_HD void set(double s) { scale = s, seed = float(s); }
 };
 
 inline void validate(const GradScalerOptions& o) {

@@ -73,7 +73,8 @@ std::vector<NamedState> Optimizer::state() const {
   std::vector<NamedState> list;
   for (const FlatBuffer::Slot& slot : flat_.slots())
     for (const Arena& arena : all)
-      list.push_back({slot.name() + "." + arena.name, flat_.view(arena.values, slot)});
+      if (slot.offset < arena.values.numel())  // the last groups may be without
+        list.push_back({slot.name() + "." + arena.name, flat_.view(arena.values, slot)});
   return list;
 }
 

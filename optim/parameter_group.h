@@ -16,6 +16,7 @@ struct ParameterGroup {
   std::vector<nn::Parameter> parameters{};
   double lr_scale = 1;            // times the learning rate of the step
   double weight_decay_scale = 1;  // times the optimizer's weight decay
+  bool whole_matrices = false;    // updated matrix by matrix, by an optimizer that can (Muon)
   std::optional<double> max_lr{},
       min_lr{};  // the range of this group's schedule, where it has its own
 };
@@ -25,6 +26,11 @@ struct ParameterGroup {
 /// been given values (see nn::initialize).
 std::vector<ParameterGroup> default_groups(nn::Module& module);
 std::vector<ParameterGroup> default_groups(const Tensors& leaves);
+
+/// The same with a third group, last: "matrices", those of two dimensions that are neither tables of an
+/// nn::Embedding nor among `not_matrices` (names: output heads, learned positions).
+std::vector<ParameterGroup> matrix_groups(nn::Module& module,
+                                          const std::vector<std::string>& not_matrices = {});
 
 /// A table: each group with its factors and its parameters.
 std::ostream& operator<<(std::ostream& out, const std::vector<ParameterGroup>& groups);
