@@ -44,7 +44,8 @@ struct GradScaler {
   };
   GRADUS_HD State state() const { return {scale, good, hysteresis}; }
   GRADUS_HD void restore(const State& s) {
-    scale = s.scale, good = s.good, hysteresis = s.hysteresis;
+    good = s.good, hysteresis = s.hysteresis;
+    set(s.scale);
   }
 
   /// After a step. Returns false when S should have been lowered, but is at its minimum.

@@ -85,7 +85,7 @@ TEST(MixedPrecision, O4_AnOverflowIsSkippedWithoutATrace) {
     const auto a = adam.state(), b = twin.state();
     for (size_t i = 0; i < a.size(); ++i)
       EXPECT_EQ(a[i].value.to_vector(), b[i].value.to_vector()) << a[i].name;
-    EXPECT_EQ(precision.state(), (GradScaler::State{512, 3, 1}));
+    EXPECT_EQ(precision.state(), (GradScaler::State{512, 3, 0}));
   }
 }
 
@@ -151,11 +151,12 @@ double loss_after_training(DType dtype, Device device) {
   std::optional<GradScalerOptions> scaling;
   if (dtype == DType::f16) scaling = GradScalerOptions{.interval = 20};
   MixedPrecision precision(adam, scaling);
-  std::vector<double> ids, targets;
-  for (int i = 0; i < 64; ++i) ids.push_back(i * i % 11), targets.push_back((i * i + i % 3) % 11);
+  std::vector<double> ids, targets;  // each row of ids comes twice, with other targets
+  for (int i = 0; i < 64; ++i)
+    ids.push_back(i % 32 * (i % 32) % 11), targets.push_back((i % 32 + i / 32) % 11);
   const Tensor in = tensor(ids, {8, 8}, DType::i32, device);
   const Tensor out = tensor(targets, {8, 8}, DType::i32, device);
-  while (adam.steps() < 60) {
+  while (adam.steps() < 100) {
     adam.zero_grad();
     gpt.loss(in, out).backward(precision.seed());
     precision.step(5e-3, {.max_norm = 1});
@@ -163,13 +164,14 @@ double loss_after_training(DType dtype, Device device) {
   return gpt.loss(in, out).item();
 }
 
+// Two targets for each context: no model is better than ln 2 = 0.69.
 // The first scale, 2³², overflows; some twenty steps are skipped on the way down to one that does not.
 TEST(MixedPrecision, ATinyGptInF16ReachesTheLossOfF32) {
   for (Device device : test_devices()) {
     const double f32 = loss_after_training(DType::f32, device);
-    EXPECT_LT(f32, 1.5);  // it has learned: ln 11 = 2.4 is what ignorance costs
+    EXPECT_LT(f32, 0.8);
     EXPECT_NEAR(loss_after_training(DType::f16, device) / f32, 1, 0.01) << device;
-    EXPECT_NEAR(loss_after_training(DType::bf16, device) / f32, 1, 0.05) << device;
+    EXPECT_NEAR(loss_after_training(DType::bf16, device) / f32, 1, 0.02) << device;
   }
 }
 
