@@ -85,7 +85,7 @@ void adam() {
   const Path p = descend<Adam>("Adam", none, 0.2);
   expect_near("the first step along x is η = 0.2 (gradient 4)", 4 - p.x[1], 0.2, 1e-8);
   expect_near("the first step along y is η as well (gradient 25)", 1 - p.y[1], 0.2, 1e-8);
-  Tensor a = tensor({1}, {1}, DType::f64).requires_grad_(), b = clone(a.detach()).requires_grad_();
+  Tensor a = ones({1}, DType::f64).requires_grad_(), b = ones({1}, DType::f64).requires_grad_();
   Adam small(default_groups({a}), none), large(default_groups({b}), none);
   for (int t = 0; t < 10; ++t) {
     small.zero_grad(), large.zero_grad();
