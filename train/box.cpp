@@ -51,6 +51,13 @@ std::optional<Box> intersect(const Box& a, const Box& b) {
   return both;
 }
 
+int64_t bytes_needed(const Shape& shape, int64_t element) {
+  int64_t bytes = element;
+  for (const int64_t size : shape)
+    check(!__builtin_mul_overflow(bytes, size, &bytes), "shape ", shape, " has too many elements");
+  return bytes;
+}
+
 std::string tiling_fault(const Shape& shape, std::span<const Box> boxes) {
   int64_t filled = 0;
   for (size_t i = 0; i < boxes.size(); ++i) {

@@ -34,6 +34,9 @@ bool lies_in(const Box& box, const Shape& shape);
 /// What two boxes of one tensor share, or nothing.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
+/// The bytes of a tensor whose elements have `element` of them. Error when that is no int64.
+int64_t bytes_needed(const Shape& shape, int64_t element);
+
 /// Why `boxes` do not fill a tensor of `shape` exactly once (one lies outside, two overlap, elements
 /// are left over), in words; empty when they do.
 std::string tiling_fault(const Shape& shape, std::span<const Box> boxes);

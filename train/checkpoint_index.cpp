@@ -1,9 +1,11 @@
 #include "train/checkpoint_index.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "train/strict_json.h"
 
 namespace gradus::train {
 namespace {
@@ -13,11 +15,9 @@ using nlohmann::json;
 json to_json(const Shape& shape) { return std::vector<int64_t>(shape.begin(), shape.end()); }
 
 Shape shape_from(const json& sizes) {
+  check(sizes.is_array(), "a shape must be a list, got ", sizes.dump());
   Shape shape;
-  for (const json& size : sizes) {
-    shape.push_back(size.get<int64_t>());
-    check(shape[-1] >= 0, "negative size ", shape[-1]);
-  }
+  for (const json& size : sizes) shape.push_back(whole_number(size, "a size"));
   return shape;
 }
 
@@ -42,15 +42,17 @@ json to_json(const StoredTensor& tensor) {
 
 StoredTensor tensor_from(const json& j) {
   StoredTensor tensor{dtype_from(j.at("dtype")), shape_from(j.at("shape")), {}};
+  bytes_needed(tensor.shape, size_of(tensor.dtype));  // or there is no such tensor
   for (const json& b : j.at("boxes")) {
     StoredBox box{{shape_from(b.at("offset")), shape_from(b.at("shape"))},
                   b.at("file"),
-                  b.at("first_byte"),
-                  b.at("bytes"),
+                  whole_number(b.at("first_byte"), "first_byte"),
+                  whole_number(b.at("bytes"), "bytes"),
                   b.at("xxh128")};
-    check(box.bytes == box.box.numel() * size_of(tensor.dtype), "a box ", box.box, " of ",
-          tensor.dtype, " cannot have ", box.bytes, " bytes");
-    check(box.first_byte >= 0 && box.file.find('/') == std::string::npos,
+    check(box.bytes == bytes_needed(box.box.shape, size_of(tensor.dtype)), "a box ", box.box,
+          " of ", tensor.dtype, " cannot have ", box.bytes, " bytes");
+    check(box.first_byte <= std::numeric_limits<int64_t>::max() - box.bytes &&
+              box.file.find('/') == std::string::npos,
           "a box lies outside its directory: byte ", box.first_byte, " of ", box.file);
     tensor.boxes.push_back(std::move(box));
   }
@@ -86,12 +88,12 @@ std::string to_text(const CheckpointIndex& index) {
 
 CheckpointIndex parse_index(const std::string& text, const std::string& path) {
   try {
-    const json j = json::parse(text);
-    const int format = j.at("format");
+    const json j = parse_json(text, "it");
+    const int64_t format = whole_number(j.at("format"), "format");
     check(format == kCheckpointFormat, "checkpoint format ", format, ", this program reads format ",
           kCheckpointFormat);
     CheckpointIndex index;
-    index.step = j.at("step");
+    index.step = whole_number(j.at("step"), "step");
     if (!j.at("score").is_null()) index.score = j.at("score").get<double>();
     index.meta = std::make_shared<json>(j.at("meta"));
     for (const auto& [name, tensor] : j.at("tensors").items())
@@ -100,7 +102,7 @@ CheckpointIndex parse_index(const std::string& text, const std::string& path) {
   } catch (const json::exception& error) {
     fail("", path, " is not the index of a checkpoint: ", error.what());
   } catch (const Error& error) {
-    fail("", path, ": ", error.what());
+    fail("", path, " is not the index of a checkpoint that this program reads: ", error.what());
   }
 }
 

@@ -4,16 +4,6 @@
 
 namespace gradus::train {
 
-GptConfig config_of(const Settings& s) {
-  GptConfig c;
-  c.layers = s.layers, c.width = s.width, c.heads = s.heads, c.kv_heads = s.kv_heads;
-  c.ffn = s.ffn, c.vocab = s.vocabulary, c.max_length = s.length, c.dropout = s.dropout;
-  if (s.family == "gpt2") return c;
-  c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = Activation::swiglu;
-  c.bias = c.tied = false;
-  return c;
-}
-
 ModelSize model_size(const Settings& s) {
   return {.layers = s.layers,
           .width = s.width,

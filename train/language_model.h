@@ -4,11 +4,10 @@
 
 #include "models/gpt.h"
 #include "train/flops.h"
+#include "train/model_config.h"
 #include "train/settings.h"
 
 namespace gradus::train {
-
-GptConfig config_of(const Settings& settings);
 
 /// What FLOPs are counted from.
 ModelSize model_size(const Settings& settings);

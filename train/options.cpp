@@ -36,6 +36,9 @@ void add_options(CLI::App& app, TrainRequest& r) {
                  "directory of the run's checkpoints and metrics (default: runs/NAME OF THE DATA, "
                  "with a number where that is taken)")
       ->group(kRun);
+  app.add_option("--init", r.init,
+                 "begin with the model and the weights of this checkpoint or run, not at random")
+      ->group(kRun);
   app.add_flag(
          "--resume", r.resume,
          "go on from the newest checkpoint in --out, with its settings; the result is that of "

@@ -10,6 +10,7 @@ namespace gradus::train {
 struct TrainRequest {
   Choices choices;
   std::string out;              // directory of the run; empty: runs/NAME, or runs/NAME-2 …
+  std::string init;             // checkpoint or run whose weights it begins with
   bool resume = false;          // go on from its newest checkpoint
   std::string device = "auto";  // auto: the GPU if there is one
   int threads = 0;              // 0: one for each core

@@ -39,6 +39,7 @@ Settings preset(const std::string& name) {
   s.model = name;
   s.family = config.activation == Activation::swiglu ? "llama" : "gpt2";
   s.layers = config.layers, s.width = config.width, s.heads = config.heads;
+  s.norm_epsilon = config.epsilon, s.rope_base = config.rope_base, s.tied = config.tied;
   s.kv_heads = config.key_value_heads(), s.ffn = config.inner_width();
   s.length = recipe.length, s.batch = recipe.batch, s.steps = recipe.steps, s.lr = recipe.lr;
   s.tokenizer = "bytes";

@@ -9,9 +9,16 @@ namespace {
 
 using nlohmann::json;
 
-LanguageModel initialized(const Settings& s, Device device) {
+// The stored weights may have another type than the run: they are read in theirs.
+LanguageModel initialized(const Settings& s, Device device, const CheckpointReader* weights) {
   LanguageModel model(s, device);
-  model.initialize(uint64_t(s.seed));
+  if (!weights) {
+    model.initialize(uint64_t(s.seed));
+    return model;
+  }
+  model.gpt.cast(settings_of(*weights).dtype == "bf16" ? DType::bf16 : DType::f32);
+  load_state(*weights, parameters_of(model.gpt), Unexpected::ignore);
+  model.place();
   return model;
 }
 
@@ -49,8 +56,8 @@ sched::LearningRate learning_rate(const Settings& s) {
           .style = sched::RateStyle::cosine};
 }
 
-RunState::RunState(const Settings& s, Device device)
-    : model(initialized(s, device)),
+RunState::RunState(const Settings& s, Device device, const CheckpointReader* weights)
+    : model(initialized(s, device, weights)),
       optimizer(model.gpt, {.beta1 = s.beta1,
                             .beta2 = s.beta2,
                             .epsilon = s.epsilon,

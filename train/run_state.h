@@ -27,7 +27,8 @@ struct RunState {
   int64_t updates = 0;      // applied by the steps that are finished (train/step.h)
   int64_t saved_step = -1;  // of the newest checkpoint, saved or loaded; −1: none
 
-  RunState(const Settings& settings, Device device);
+  /// New, with weights drawn at random or taken from a checkpoint of a model of these sizes.
+  RunState(const Settings& settings, Device device, const CheckpointReader* weights = nullptr);
 
   /// Saves everything as `directory`/step_…; returns that path. `more` is added to the checkpoint's
   /// meta data, `score` is what the best checkpoint is chosen by.

@@ -1,11 +1,13 @@
 #include "train/settings.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/check.h"
+#include "models/config.h"
 #include "train/presets.h"
 
 namespace gradus::train {
@@ -20,6 +22,7 @@ void derive(Settings& s, const Choices& chosen, bool on_gpu) {
     s.ffn = s.family == "llama" ? (8 * s.width / 3 + 31) / 32 * 32 : 4 * s.width;
   if (!chosen.vocabulary && !s.text.empty())
     s.vocabulary = s.tokenizer == "bytes" ? 256 : learns_tokenizer(s) ? 2048 : 0;
+  if (!chosen.tied) s.tied = s.family != "llama";
   if (!chosen.min_lr) s.min_lr = s.lr / 10;
   if (!chosen.warmup) s.warmup = s.steps / 20;
   if (!chosen.decay_steps) s.decay_steps = s.steps;
@@ -73,6 +76,8 @@ void check_rates(const Settings& s) {
     check((with_low ? value >= low : value > low) && value < high, "", option, " must lie in ",
           with_low ? "[" : "(", low, ", ", high, "), got ", value);
   };
+  between("--norm-epsilon", s.norm_epsilon, 0, false, 1);
+  between("--rope-base", s.rope_base, 0, false, INFINITY);
   between("--dropout", s.dropout, 0, true, 1), between("--holdout", s.holdout, 0, false, 1);
   between("--lr", s.lr, 0, false, INFINITY), between("--min-lr", s.min_lr, 0, true, INFINITY);
   check(s.min_lr <= s.lr, "--min-lr ", s.min_lr, " is above --lr ", s.lr);
@@ -101,6 +106,34 @@ Settings resolve(const Choices& choices, bool on_gpu) {
       [](const Setting&, auto& value, const auto& choice) { value = choice.value_or(value); }, s,
       choices);
   derive(s, choices, on_gpu);
+  return s;
+}
+
+Settings resolve_with_model(const Settings& other, const Choices& choices, bool on_gpu) {
+  check(!choices.model, "the model is that of --init: leave --model out");
+  Choices all = choices;
+  const std::vector<std::string> presets = GptConfig::preset_names();
+  const bool is_preset = std::find(presets.begin(), presets.end(), other.model) != presets.end();
+  std::string different;
+  Settings::each_field(
+      [&](const Setting& s, const auto& value, auto& choice) {
+        const std::string name = s.name;
+        const bool fixed = std::string(s.group) == "Model" && name != "model" && name != "dropout";
+        // Learned positions end where their table does; rotary ones do not end.
+        const bool length = name == "length";
+        if (!fixed && !(length && (other.family == "gpt2" || !choice))) return;
+        if (choice && *choice != value)
+          different +=
+              "\n  --" + name + " " + text_of(*choice) + ", but there it is " + text_of(value);
+        choice = value;
+      },
+      other, all);
+  check(different.empty(),
+        "the weights of --init belong to another model; leave these out:", different);
+  all.model = is_preset ? other.model : "gpt2-124m";  // for how it is trained
+  if (!all.dropout) all.dropout = other.dropout;
+  Settings s = resolve(all, on_gpu);
+  s.model = other.model;
   return s;
 }
 

@@ -25,7 +25,8 @@ template <template <class> class As>
 struct SettingsOf {
   As<std::string> model{}, family{};
   As<int64_t> layers{}, width{}, heads{}, kv_heads{}, ffn{}, vocabulary{};
-  As<double> dropout{};
+  As<double> dropout{}, norm_epsilon{}, rope_base{};
+  As<bool> tied{};
   As<std::string> text{}, data{}, validation{}, tokenizer{};
   As<double> holdout{};
   As<int64_t> length{}, batch{}, accumulate{}, seed{};
@@ -56,6 +57,10 @@ struct SettingsOf {
               "128)"},
       s.vocabulary...);
     f(Setting{"dropout", kModel, "probability with which dropout drops"}, s.dropout...);
+    f(Setting{"norm-epsilon", kModel, "ε of the norms"}, s.norm_epsilon...);
+    f(Setting{"rope-base", kModel, "base of the rotary positions"}, s.rope_base...);
+    f(Setting{"tied", kModel, "the token table is the output matrix (default: only in gpt2)"},
+      s.tied...);
 
     f(Setting{"text", kData, "a text, cut into tokens by the tokenizer", may_differ}, s.text...);
     f(Setting{"tokenizer", kData,
@@ -120,6 +125,10 @@ Settings resolve(const Choices& choices, bool on_gpu);
 
 /// Is the tokenizer one that the run learns from its text?
 bool learns_tokenizer(const Settings& settings);
+
+/// The settings of a new run that begins with the weights of another one: its model, with what was
+/// chosen. Error listing every choice that is another model.
+Settings resolve_with_model(const Settings& other, const Choices& choices, bool on_gpu);
 
 /// Error naming the option when a value is out of range or two do not fit.
 void validate(const Settings& settings);

@@ -25,6 +25,8 @@ void check_request(const TrainRequest& r) {
   check(r.stop_at >= 0, "--stop-at must be positive, got ", r.stop_at);
   check(r.profile.empty() || !r.cuda_graph,
         "--profile measures ops one by one, which a CUDA graph does not launch: leave out one");
+  check(r.init.empty() || !r.resume,
+        "--resume goes on with the weights of the run: leave --init out");
   check(r.sample >= 0, "--sample must not be negative, got ", r.sample);
 }
 
@@ -32,15 +34,20 @@ std::string data_name(const Choices& c) {
   return name_of_data(c.text.value_or(c.data.value_or("")));
 }
 
-// What a run begins with: nothing, or the newest checkpoint of its directory.
+// What a run begins with: nothing, the newest checkpoint of its directory, or the weights of another run.
 struct Start {
   std::string directory;
   std::optional<CheckpointReader> from;
   Settings settings;
+  std::optional<CheckpointReader> weights{};
 };
 
 Start fresh_start(const TrainRequest& r, bool on_gpu) {
-  Start start{{}, {}, resolve(r.choices, on_gpu)};
+  Start start;
+  if (!r.init.empty()) start.weights.emplace(find_checkpoint(r.init));
+  start.settings = start.weights
+                       ? resolve_with_model(settings_of(*start.weights), r.choices, on_gpu)
+                       : resolve(r.choices, on_gpu);
   validate(start.settings);
   return start;
 }
@@ -54,7 +61,7 @@ Start resumed_start(const TrainRequest& r) {
   CheckpointReader reader(checkpoint_path(directory, latest_step(list, directory)));
   const Settings settings = resume_with(settings_of(reader), r.choices);
   validate(settings);
-  return {directory, std::move(reader), settings};
+  return {directory, std::move(reader), settings, {}};
 }
 
 // The order of samples is that of the same data.
@@ -130,7 +137,7 @@ void train(const TrainRequest& r) {
   use_threads(r.threads);
   std::optional<GemmTuning> tuning;
   if (!r.gemm_tuning.empty()) tuning.emplace(r.gemm_tuning);
-  RunState state(settings, device);
+  RunState state(settings, device, start.weights ? &*start.weights : nullptr);
   if (start.from) load(state, *start.from);
   std::cout << opening(settings, data, device, nn::count_parameters(state.model.gpt).elements,
                        state.step, start.directory)

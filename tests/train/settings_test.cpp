@@ -118,6 +118,29 @@ TEST(Settings, NamesDifferAndJsonKeepsEveryField) {
       s, read);
 }
 
+// Model and weights come from elsewhere, how it is trained is chosen anew.
+TEST(Settings, ARunThatBeginsWithOtherWeightsHasTheirModel) {
+  Settings other = preset("gpt2-124m");
+  other.model = "gpt2", other.vocabulary = 101, other.length = 24, other.norm_epsilon = 1e-6;
+  Choices c;
+  c.data = "some.bin", c.lr = 1e-4, c.dropout = 0.25;
+  const Settings s = resolve_with_model(other, c, false);
+  EXPECT_EQ(s.model, "gpt2");
+  EXPECT_EQ(s.vocabulary, 101);
+  EXPECT_EQ(s.length, 24);
+  EXPECT_EQ(s.norm_epsilon, 1e-6);
+  EXPECT_EQ(s.lr, 1e-4);
+  EXPECT_EQ(s.dropout, 0.25);
+  c.layers = 3, c.length = 12;
+  const std::string error = error_of([&] { resolve_with_model(other, c, false); });
+  EXPECT_TRUE(holds(error, {"--layers 3", "12", "--length 12", "24"})) << error;
+  c.layers.reset();
+  other.family = "llama";  // rotary positions: any length
+  EXPECT_EQ(resolve_with_model(other, c, false).length, 12);
+  c.model = "gpt-tiny";
+  EXPECT_TRUE(holds(error_of([&] { resolve_with_model(other, c, false); }), {"--model"}));
+}
+
 TEST(Settings, AResumedRunNamesBothValuesOfWhatMustNotDiffer) {
   const Settings stored = valid();
   Choices c;
