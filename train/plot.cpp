@@ -120,7 +120,7 @@ Axes axes_of(std::span<const Curve> curves, int most_x, int most_y, Scale scale)
     }
   if (left > right) left = 0, right = 1;
   if (low > high) low = scale == Scale::linear ? 0 : 1, high = low + 1;
-  if (scale == Scale::linear && low > 0 && low < 0.4 * high) low = 0;
+  if (scale == Scale::linear && low > 0 && low < 0.2 * high) low = 0;
   return {make_axis(left, right, most_x), make_axis(low, high, most_y, scale)};
 }
 

@@ -27,13 +27,15 @@ struct ScheduleRequest {
 constexpr const char* kShared[] = {"model",  "steps",       "lr",          "min-lr",
                                    "warmup", "decay-steps", "weight-decay"};
 
+constexpr auto kRun = "Schedule of a run";  // the group of options that say what a run would do
+
 bool is_shared(const Setting& s) {
   return std::find(std::begin(kShared), std::end(kShared), std::string(s.name)) !=
          std::end(kShared);
 }
 
 void add_options(CLI::App& app, ScheduleRequest& r) {
-  constexpr auto kRun = "Schedule of a run", kPicture = "Picture";
+  constexpr auto kPicture = "Picture";
   app.get_formatter()->column_width(30);
   app.add_option("SCHEDULE", r.expressions,
                  "schedules in words, see below; default: that of a run with these options");
@@ -73,8 +75,7 @@ void add_options(CLI::App& app, ScheduleRequest& r) {
 // Options that only one of the two ways to name a schedule reads.
 void check_no_run_options(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
-    check(option->get_group() != "Schedule of a run" || option->count() == 0 ||
-              option->get_name() == "--steps",
+    check(option->get_group() != kRun || option->count() == 0 || option->get_name() == "--steps",
           "", option->get_name(),
           " belongs to the schedule of a run; a schedule in words says "
           "everything itself but --steps");
