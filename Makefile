@@ -25,7 +25,7 @@ all: # the default goal, below
 
 CHOICES := $(foreach v,CXX NVCC MARCH CUDA CUDA_ARCH NCCL MPI EIGEN SAN,$v='$($v)')
 CONFIG  := build/config-$(firstword $(shell cksum <<< "$(CHOICES)")).mk
-ifneq ($(filter-out clean format layers help,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean format fuzz layers help,$(or $(MAKECMDGOALS),all)),)
   include $(CONFIG)
 endif
 
@@ -104,6 +104,9 @@ bench: $(BENCH)  ## build the benchmarks and run them one after the other
 test: all  ## every test and tutorial, the include rules, the installation
 	+@tests/run.sh $B
 
+fuzz:  ## libFuzzer on every reader of foreign files: SECONDS_EACH=8; needs clang
+	@tests/fuzz/run.sh $(or $(SECONDS_EACH),8)
+
 CORPUS := $(or $(TEXT),build/data/kjv.txt)
 train: $B/gradus $(if $(TEXT),,$(CORPUS))  ## train a small GPT: TEXT=file, ARGS="more options"
 	@$B/gradus train --text '$(CORPUS)' $(ARGS)
@@ -145,7 +148,7 @@ install: $B/libgradus.a $(GRADUS)  ## headers, library, program, pkg-config file
 	@mkdir -p $(TO)/lib/pkgconfig; echo "$$PC_FILE" > $(TO)/lib/pkgconfig/gradus.pc
 	@echo "installed under $(TO)"
 
-.PHONY: all tutorials bench test train layers format clean help install FORCE
+.PHONY: all tutorials bench test fuzz train layers format clean help install FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(patsubst %.o,%.d,$(LIB) $(TESTS) $(call compiled,train tutorials bench))
