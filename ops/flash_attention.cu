@@ -20,10 +20,14 @@
 // workspace: every sum has one order, so equal calls give equal bits.
 //
 // All exponentials are powers of two: e^{x} = 2^{x log₂e}, the factor folded into the scale.
+//
+// Dropout replaces P by P̃ = P ⊙ m/(1 − p) where P meets V and dP by dP ⊙ m/(1 − p); l sums what was there
+// before, and δ is dO · O as without. Which are kept is found again, not stored (ops/flash_dropout.h).
 #include "ops/flash_attention.h"
 
 #include "core/cuda.h"
 #include "ops/flash_backward_hopper.h"
+#include "ops/flash_dropout.h"
 #include "ops/flash_forward_hopper.h"
 #include "ops/mma.h"
 
@@ -54,9 +58,17 @@ struct Problem {
   int heads, group, tq, tk;  // heads of queries; how many of them share a head of keys
   float scale;
   bool causal;
+  const int* lengths;  // (B), or null
+  FlashDropout dropout;
+  float keep_scale;
 
-  /// The last key that query i sees, and the first query that sees key j.
-  __device__ int last_key(int i) const { return causal ? min(tk - 1, i + tk - tq) : tk - 1; }
+  /// How many keys a sequence has. kExtras: it may have a length, and dropout is on or off.
+  template <bool kExtras>
+  __device__ int keys(int b) const {
+    return kExtras && lengths ? max(0, min(tk, lengths[b])) : tk;
+  }
+  /// The last of `keys` keys that query i sees, and the first query that sees key j.
+  __device__ int last_key(int i, int keys) const { return causal ? min(keys - 1, i + tk - tq) : keys - 1; }
   __device__ int first_query(int j) const { return causal ? max(0, j - (tk - tq)) : 0; }
 };
 
@@ -147,6 +159,12 @@ __device__ void store(T* data, int64_t stride, int first, int end, const float (
   }
 }
 
+/// What dropout leaves of tiles side by side.
+__device__ inline void drop(float (&c)[kBlock / 8][4], uint32_t kept, float scale) {
+#pragma unroll
+  for (int i = 0; i < kBlock / 2; ++i) c[i / 4][i % 4] = kept >> i & 1 ? c[i / 4][i % 4] * scale : 0;
+}
+
 /// Over the four lanes that share a row.
 __device__ inline float row_max(float v) {
   v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
@@ -164,7 +182,7 @@ __device__ inline uint32_t shared_memory() {
 
 // ---- forward: one warp owns 16 queries
 
-template <class T, int D, int kWarps>
+template <class T, int D, int kWarps, bool kExtras>
 __global__ void __launch_bounds__(kWarps * 32) flash_forward_kernel(const Problem<T> p) {
   constexpr int kQueries = 16 * kWarps, kTile = kBlock * D * 2;
   int b = blockIdx.z, h = blockIdx.y, warp = threadIdx.x / 32;
@@ -174,13 +192,14 @@ __global__ void __launch_bounds__(kWarps * 32) flash_forward_kernel(const Proble
   auto k_tile = [&](int j) { return Tile<D>{q_tile.base + kQueries * D * 2 + j % 2 * 2 * kTile}; };
   auto v_tile = [&](int j) { return Tile<D>{k_tile(j).base + kTile}; };
   const T *k = p.k.at(b, h / p.group), *v = p.v.at(b, h / p.group);
+  int keys = p.template keys<kExtras>(b);
   auto load_keys = [&](int j) {
-    load_tile<kBlock>(k_tile(j), k, p.k.row, j * kBlock, p.tk);
-    load_tile<kBlock>(v_tile(j), v, p.v.row, j * kBlock, p.tk);
+    load_tile<kBlock>(k_tile(j), k, p.k.row, j * kBlock, keys);
+    load_tile<kBlock>(v_tile(j), v, p.v.row, j * kBlock, keys);
     mma::commit();
   };
 
-  int blocks = (max(0, p.last_key(min(first + kQueries, p.tq) - 1) + 1) + kBlock - 1) / kBlock;
+  int blocks = (max(0, p.last_key(min(first + kQueries, p.tq) - 1, keys) + 1) + kBlock - 1) / kBlock;
   load_tile<kQueries>(q_tile, p.q.at(b, h / p.group, h % p.group), p.q.row, first, p.tq);
   load_keys(0);
   mma::wait<0>();
@@ -195,12 +214,12 @@ __global__ void __launch_bounds__(kWarps * 32) flash_forward_kernel(const Proble
     if (j + 1 < blocks) load_keys(j + 1);
     float s[kBlock / 8][4];
     times_transposed<T>(s, q, k_tile(j));
-    if ((j + 1) * kBlock - 1 > p.last_key(row - g)) {
+    if ((j + 1) * kBlock - 1 > p.last_key(row - g, keys)) {
 #pragma unroll
       for (int n = 0; n < kBlock / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          if (j * kBlock + 8 * n + 2 * t + e % 2 > p.last_key(row + e / 2 * 8)) s[n][e] = -INFINITY;
+          if (j * kBlock + 8 * n + 2 * t + e % 2 > p.last_key(row + e / 2 * 8, keys)) s[n][e] = -INFINITY;
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -221,6 +240,8 @@ __global__ void __launch_bounds__(kWarps * 32) flash_forward_kernel(const Proble
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e) o[n][e] *= shrink;
     }
+    if constexpr (kExtras)
+      drop(s, p.dropout.kept(b * p.heads + h, row, j * kBlock + 2 * t), p.keep_scale);
     add_times<T>(o, s, v_tile(j));
     mma::wait<0>();
     __syncthreads();
@@ -254,7 +275,7 @@ __global__ void flash_delta_kernel(const Problem<T> p) {
 }
 
 /// dK and dV of 16 keys a warp, over all queries that see them and all heads that share them.
-template <class T, int D, int kWarps>
+template <class T, int D, int kWarps, bool kExtras>
 __global__ void __launch_bounds__(kWarps * 32) flash_keys_kernel(const Problem<T> p) {
   constexpr int kKeys = 16 * kWarps, kTile = kBlock * D * 2;
   int b = blockIdx.z, kv_head = blockIdx.y, warp = threadIdx.x / 32;
@@ -265,7 +286,8 @@ __global__ void __launch_bounds__(kWarps * 32) flash_keys_kernel(const Problem<T
   auto do_tile = [&](int n) { return Tile<D>{q_tile(n).base + kTile}; };
 
   int start = p.first_query(first) / kBlock, blocks = max(0, (p.tq + kBlock - 1) / kBlock - start);
-  int steps = blocks * p.group;
+  int keys = p.template keys<kExtras>(b);
+  int steps = !kExtras || first < keys ? blocks * p.group : 0;
   auto load_queries = [&](int n) {
     int h = kv_head * p.group + n / blocks, i = (start + n % blocks) * kBlock;
     load_tile<kBlock>(q_tile(n), p.q.at(b, h / p.group, h % p.group), p.q.row, i, p.tq);
@@ -279,8 +301,8 @@ __global__ void __launch_bounds__(kWarps * 32) flash_keys_kernel(const Problem<T
     }
   };
 
-  load_tile<kKeys>(k_tile, p.k.at(b, kv_head), p.k.row, first, p.tk);
-  load_tile<kKeys>(v_tile, p.v.at(b, kv_head), p.v.row, first, p.tk);
+  load_tile<kKeys>(k_tile, p.k.at(b, kv_head), p.k.row, first, keys);
+  load_tile<kKeys>(v_tile, p.v.at(b, kv_head), p.v.row, first, keys);
   mma::commit();
   if (steps > 0) load_queries(0);
   mma::wait<0>();
@@ -302,11 +324,24 @@ __global__ void __launch_bounds__(kWarps * 32) flash_keys_kernel(const Problem<T
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         int query = 8 * c + 2 * t + e % 2;
-        bool seen = key + e / 2 * 8 <= p.last_key(i + query);
+        bool seen = key + e / 2 * 8 <= p.last_key(i + query, keys);
         s[c][e] = seen ? exp2f(s[c][e] * scale - row_numbers[n % 2][query].x) : 0;
       }
-    add_times<T>(dv, s, do_tile(n));
+    uint32_t kept = 0;
+    if constexpr (kExtras) {
+      int head = b * p.heads + kv_head * p.group + n / blocks;
+      kept = p.dropout.kept_transposed(head, key, i + 2 * t);
+#pragma unroll
+      for (int c = 0; c < kBlock / 8; ++c)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) dp[c][e] = s[c][e];
+      drop(dp, kept, p.keep_scale);
+      add_times<T>(dv, dp, do_tile(n));
+    } else {
+      add_times<T>(dv, s, do_tile(n));
+    }
     times_transposed<T>(dp, v, do_tile(n));
+    if constexpr (kExtras) drop(dp, kept, p.keep_scale);
 #pragma unroll
     for (int c = 0; c < kBlock / 8; ++c)
 #pragma unroll
@@ -320,7 +355,7 @@ __global__ void __launch_bounds__(kWarps * 32) flash_keys_kernel(const Problem<T
 }
 
 /// dQ of 16 queries a warp, over the keys that they see.
-template <class T, int D, int kWarps>
+template <class T, int D, int kWarps, bool kExtras>
 __global__ void __launch_bounds__(kWarps * 32) flash_queries_kernel(const Problem<T> p) {
   constexpr int kQueries = 16 * kWarps, kTile = kBlock * D * 2;
   int b = blockIdx.z, h = blockIdx.y, warp = threadIdx.x / 32;
@@ -329,13 +364,14 @@ __global__ void __launch_bounds__(kWarps * 32) flash_queries_kernel(const Proble
   Tile<D> q_tile{shared_memory()}, do_tile{q_tile.base + kQueries * D * 2};
   auto k_tile = [&](int j) { return Tile<D>{do_tile.base + kQueries * D * 2 + j % 2 * 2 * kTile}; };
   auto v_tile = [&](int j) { return Tile<D>{k_tile(j).base + kTile}; };
+  int keys = p.template keys<kExtras>(b);
   auto load_keys = [&](int j) {
-    load_tile<kBlock>(k_tile(j), p.k.at(b, h / p.group), p.k.row, j * kBlock, p.tk);
-    load_tile<kBlock>(v_tile(j), p.v.at(b, h / p.group), p.v.row, j * kBlock, p.tk);
+    load_tile<kBlock>(k_tile(j), p.k.at(b, h / p.group), p.k.row, j * kBlock, keys);
+    load_tile<kBlock>(v_tile(j), p.v.at(b, h / p.group), p.v.row, j * kBlock, keys);
     mma::commit();
   };
 
-  int blocks = (max(0, p.last_key(min(first + kQueries, p.tq) - 1) + 1) + kBlock - 1) / kBlock;
+  int blocks = (max(0, p.last_key(min(first + kQueries, p.tq) - 1, keys) + 1) + kBlock - 1) / kBlock;
   load_tile<kQueries>(q_tile, p.q.at(b, h / p.group, h % p.group), p.q.row, first, p.tq);
   load_tile<kQueries>(do_tile, p.d_o.at(b, h / p.group, h % p.group), p.d_o.row, first, p.tq);
   load_keys(0);
@@ -363,11 +399,13 @@ __global__ void __launch_bounds__(kWarps * 32) flash_queries_kernel(const Proble
     float s[kBlock / 8][4], dp[kBlock / 8][4];
     times_transposed<T>(s, q, k_tile(j));
     times_transposed<T>(dp, d_o, v_tile(j));
+    if constexpr (kExtras)
+      drop(dp, p.dropout.kept(b * p.heads + h, row, j * kBlock + 2 * t), p.keep_scale);
 #pragma unroll
     for (int n = 0; n < kBlock / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        bool seen = j * kBlock + 8 * n + 2 * t + e % 2 <= p.last_key(row + e / 2 * 8);
+        bool seen = j * kBlock + 8 * n + 2 * t + e % 2 <= p.last_key(row + e / 2 * 8, keys);
         float probability = seen ? exp2f(s[n][e] * scale - lse[e / 2]) : 0;
         s[n][e] = probability * (dp[n][e] - delta[e / 2]);
       }
@@ -395,8 +433,13 @@ Problem<T> problem(const FlashInputs& in) {
   p.heads = int(q.size(1) * q.size(2)), p.group = int(q.size(2));
   p.tq = int(q.size(3)), p.tk = int(k.size(2));
   p.scale = float(in.scale), p.causal = in.causal;
+  p.lengths = in.lengths ? in.lengths.data<int32_t>() : nullptr;
+  p.dropout = {in.stream, uint32_t(std::min<uint64_t>(in.threshold, UINT32_MAX)), p.tq, p.tk};
+  p.keep_scale = float(in.keep_scale);
   return p;
 }
+
+bool extras(const FlashInputs& in) { return in.lengths || in.threshold; }
 
 template <class Kernel, class T>
 void launch(Kernel kernel, dim3 grid, int threads, int bytes, Device device, const Problem<T>& p) {
@@ -412,6 +455,16 @@ void dispatch(const Tensor& q, F f) {
   bool small = q.size(-1) == 64;
   if (q.dtype() == DType::bf16) small ? f.template operator()<bf16, 64>() : f.template operator()<bf16, 128>();
   else small ? f.template operator()<f16, 64>() : f.template operator()<f16, 128>();
+}
+
+void check_inputs(const FlashInputs& in) {
+  check(in.scale > 0, "flash attention: scale ", in.scale, "; needed is a positive one");
+  if (!in.lengths) return;
+  const Tensor& n = in.lengths;
+  check(n.dtype() == DType::i32 && n.shape() == Shape{in.q.size(0)} && n.is_contiguous() &&
+            n.device() == in.q.device(),
+        "flash attention: lengths ", n.describe(), "; needed are i32 (", in.q.size(0), ") on ",
+        in.q.device());
 }
 
 constexpr int kWarps = 8;
@@ -433,7 +486,7 @@ bool flash_attention_fits(const Tensor& q, const Tensor& k, const Tensor& v) {
 }
 
 void flash_forward(const FlashInputs& in, const Tensor& o, const Tensor& lse) {
-  check(in.scale > 0, "flash attention: scale ", in.scale, "; needed is a positive one");
+  check_inputs(in);
   bool hopper = flash_forward_hopper_fits(in, o);
   hopper ? flash_forward_hopper(in, o, lse) : flash_forward_mma(in, o, lse);
 }
@@ -443,13 +496,14 @@ void flash_forward_mma(const FlashInputs& in, const Tensor& o, const Tensor& lse
     Problem<T> p = problem<T>(in);
     p.out = rows<T>(o), p.lse = lse.data<float>();
     dim3 grid(blocks_of(p.tq, 16 * kWarps), unsigned(p.heads), unsigned(in.q.size(0)));
-    launch(flash_forward_kernel<T, D, kWarps>, grid, 32 * kWarps, (16 * kWarps + 4 * kBlock) * D * 2,
+    launch(extras(in) ? flash_forward_kernel<T, D, kWarps, true> : flash_forward_kernel<T, D, kWarps, false>, grid, 32 * kWarps, (16 * kWarps + 4 * kBlock) * D * 2,
            in.q.device(), p);
   });
 }
 
 void flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
                     const FlashGradients& to) {
+  check_inputs(in);
   bool hopper = flash_backward_hopper_fits(in, d_o);
   hopper ? flash_backward_hopper(in, o, lse, d_o, to) : flash_backward_mma(in, o, lse, d_o, to);
 }
@@ -466,9 +520,9 @@ void flash_backward_mma(const FlashInputs& in, const Tensor& o, const Tensor& ls
     unsigned B = unsigned(in.q.size(0)), heads = unsigned(p.heads), kv_heads = unsigned(in.k.size(1));
     int bytes = (2 * 16 * kWarps + 4 * kBlock) * D * 2;
     launch(flash_delta_kernel<T, D>, dim3(blocks_of(p.tq, 8), heads, B), 256, 0, device, p);
-    launch(flash_keys_kernel<T, D, kWarps>, dim3(blocks_of(p.tk, 16 * kWarps), kv_heads, B), 32 * kWarps,
+    launch(extras(in) ? flash_keys_kernel<T, D, kWarps, true> : flash_keys_kernel<T, D, kWarps, false>, dim3(blocks_of(p.tk, 16 * kWarps), kv_heads, B), 32 * kWarps,
            bytes, device, p);
-    launch(flash_queries_kernel<T, D, kWarps>, dim3(blocks_of(p.tq, 16 * kWarps), heads, B), 32 * kWarps,
+    launch(extras(in) ? flash_queries_kernel<T, D, kWarps, true> : flash_queries_kernel<T, D, kWarps, false>, dim3(blocks_of(p.tq, 16 * kWarps), heads, B), 32 * kWarps,
            bytes, device, p);
   });
 }

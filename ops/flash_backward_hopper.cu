@@ -723,6 +723,7 @@ bool moves(const Tensor& x) {
 }  // namespace
 
 bool flash_backward_hopper_fits(const FlashInputs& in, const Tensor& d_o) {
+  if (in.lengths || in.threshold) return false;
   return in.q.device().is_cuda() && hopper::is_hopper(in.q.device()) && moves(in.q) && moves(in.k) &&
          moves(in.v) && moves(d_o);
 }

@@ -455,6 +455,7 @@ bool moves(const Tensor& x) {
 }  // namespace
 
 bool flash_forward_hopper_fits(const FlashInputs& in, const Tensor& o) {
+  if (in.lengths || in.threshold) return false;
   return in.q.device().is_cuda() && hopper::is_hopper(in.q.device()) && moves(in.q) &&
          moves(in.k) && moves(in.v) && moves(o) && flash_attention_reads(o);
 }

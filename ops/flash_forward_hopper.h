@@ -4,8 +4,8 @@
 
 namespace gradus {
 
-/// Whether flash_forward_hopper takes these operands: compute capability 9.x, and no operand repeats its
-/// elements by a stride of 0, which the copy engine does not read.
+/// Whether flash_forward_hopper takes these operands: compute capability 9.x, no lengths, no dropout,
+/// and no operand repeats its elements by a stride of 0, which the copy engine does not read.
 bool flash_forward_hopper_fits(const FlashInputs& in, const Tensor& o);
 
 /// flash_forward by wgmma. Equal calls give equal bits.
