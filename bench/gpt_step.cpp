@@ -25,6 +25,7 @@
 #include "models/gpt.h"
 #include "nn/init.h"
 #include "nn/summary.h"
+#include "ops/gemm_tuning.h"
 #include "optim/adam.h"
 #include "train/machine.h"
 #include "train/profile.h"
@@ -117,6 +118,7 @@ ordered_json result_of(const Options& o, Training& t, std::vector<double> ms, do
                     {"accum", o.accumulate},
                     {"precision", o.dtype == "bf16" ? "bf16_master" : o.dtype},
                     {"graph", o.graph},
+                    {"gemm_tuned", !o.gemm_tuning.empty()},
                     {"tokens", o.tokens},
                     {"params", parameters},
                     {"ms", rounded(median, 3)},
@@ -155,6 +157,8 @@ train::Profile breakdown(const Options& o, Training& t, const std::vector<train:
 
 void run(const Options& o) {
   train::use_threads(o.threads);
+  std::optional<GemmTuning> tuning;
+  if (!o.gemm_tuning.empty()) tuning.emplace(o.gemm_tuning);
   Training t(o, train::choose_device(o.device));
   std::vector<train::Batch> batches;
   for (uint64_t i = 0; i < 4; ++i) batches.push_back(bench::random_batch(o, 7 + i));

@@ -18,7 +18,7 @@ struct Options {
   GptConfig model = GptConfig::preset("gpt2-124m");
   int64_t batch = 8, length = 0, accumulate = 1;
   int steps = 30, warmup = 10, threads = 0;
-  std::string arch = "gpt2", device = "cpu", dtype, tokens = "uniform", chrome;
+  std::string arch = "gpt2", device = "cpu", dtype, tokens = "uniform", chrome, gemm_tuning;
   bool graph = false, breakdown = false;
 };
 
@@ -57,6 +57,7 @@ inline Options parse(int argc, char** argv) {
   app.add_option("--steps", o.steps);
   app.add_option("--warmup", o.warmup);
   app.add_option("--threads", o.threads);
+  app.add_option("--gemm-tuning", o.gemm_tuning, "file of timed choices, see ops/gemm_tuning.h");
   app.add_option("--tokens", o.tokens)->check(CLI::IsMember({"uniform", "zipf"}));
   app.add_option("--device", o.device, train::kDeviceHelp);
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"f32", "bf16"}));
