@@ -227,7 +227,7 @@ void host_costs() {
   check(cublasLtCreate(&handle), "handle");
   lt::Operands operands{x.raw(), w.raw(), y.raw()};
   Tensor workspace = empty({int64_t(lt::kWorkspace)}, DType::u8, kCuda);
-  lt::Call call{handle, plan, g, operands, workspace.raw(), cuda::stream(kCuda)};
+  lt::Call call{handle, plan, g, operands, y.raw(), workspace.raw(), cuda::stream(kCuda)};
   auto algorithm = lt::algorithms(handle, plan, g, operands, 1)[0];
   std::printf("host, µs a call at %ld × %ld: cublasLtMatmul %.2f", long(n), long(n),
               host([&] { check(call.run(algorithm), "product"); }));

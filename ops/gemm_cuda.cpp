@@ -75,7 +75,7 @@ void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void*
   Context& mine = context(device);
   lt::Operands x{a, b, c};
   auto run = [&](const lt::Plan& plan) {
-    lt::Call call{mine.handle, plan, g, x, mine.workspace, stream};
+    lt::Call call{mine.handle, plan, g, x, c, mine.workspace, stream};
     check(call.run(plan.algorithm), "matrix product");
   };
   lt::Key key = lt::key_of(g, x, epilogue);
@@ -84,7 +84,7 @@ void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void*
     return run(it->second);
   }
   lt::Plan plan = lt::make_plan(g, epilogue);
-  lt::Call call{mine.handle, plan, g, x, mine.workspace, stream};
+  lt::Call call{mine.handle, plan, g, x, c, mine.workspace, stream};
   lt::Chosen chosen = lt::choose(call, device, mine.machine, epilogue);
   plan.algorithm = chosen.algorithm;
   run(plan);

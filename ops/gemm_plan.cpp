@@ -163,8 +163,8 @@ cublasStatus_t Call::run(const cublasLtMatmulAlgo_t& algorithm) const {
   const void* alpha = f64 ? static_cast<const void*>(&g.alpha) : &alpha32;
   const void* beta = f64 ? static_cast<const void*>(&g.beta) : &beta32;
   return cublasLtMatmul(handle, plan.operation.get(), alpha, x.b, plan.a.get(), x.a, plan.b.get(),
-                        beta, x.c, plan.c.get(), x.c, plan.c.get(), &algorithm, workspace,
-                        kWorkspace, stream);
+                        beta, x.c, plan.c.get(), d, plan.c.get(), &algorithm, workspace, kWorkspace,
+                        stream);
 }
 
 }  // namespace gradus::lt

@@ -76,12 +76,13 @@ Plan make_plan(const Gemm& g, const Epilogue& e);
 std::vector<cublasLtMatmulAlgo_t> algorithms(cublasLtHandle_t handle, const Plan& plan,
                                              const Gemm& g, const Operands& x, int count);
 
-/// One product, to be run with any algorithm.
+/// One product, to be run with any algorithm: D ← α … + β C.
 struct Call {
   cublasLtHandle_t handle;
   const Plan& plan;
   const Gemm& g;
   Operands x;
+  void* d;
   void* workspace;
   cudaStream_t stream;
   cublasStatus_t run(const cublasLtMatmulAlgo_t& algorithm) const;

@@ -1,9 +1,8 @@
 // Timing algorithms against each other.
 //
-// The clock of a GPU drifts by more than algorithms differ. So all take turns, many times around, and the
-// median of each counts; those far behind drop out, those close to the best run longer. A turn starts
-// with a product that is not timed, while which the others queue up, so that the host's time is not
-// measured.
+// The clock of a GPU drifts by more than algorithms differ. So all take turns: kRounds times around, and
+// the median of each counts. Those far behind after one turn are dropped. A turn starts with a product
+// that is not timed, during which the others queue up, so that the host's time is not measured.
 #include "ops/gemm_timing.h"
 
 #if defined(GRADUS_CUDA)
@@ -17,17 +16,13 @@
 namespace gradus::lt {
 namespace {
 
-constexpr int kCandidates = 16;
-constexpr double kTurn = 800;         // microseconds
+constexpr int kCandidates = 16, kRounds = 9;
+constexpr double kFarBehind = 1.3;    // times the best
 constexpr double kWorthwhile = 0.99;  // of the first one's time: else that stays
+constexpr double kTurn = 800;         // microseconds
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// So many rounds for all whose median is at most `behind` times the best.
-struct Stage {
-  int rounds;
-  double behind;
-};
-constexpr Stage kStages[] = {{1, kNever}, {4, 1.3}, {8, 1.04}};
+using Algorithms = std::vector<cublasLtMatmulAlgo_t>;
 
 struct Event {
   cudaEvent_t event = nullptr;
@@ -50,64 +45,46 @@ double turn(const Call& call, const cublasLtMatmulAlgo_t& algorithm, int repeats
   return double(ms) * 1000 / repeats;
 }
 
-struct Contestant {
-  cublasLtMatmulAlgo_t algorithm;
-  std::vector<double> times{};
-
-  double median() const {
-    if (times.empty()) return kNever;
-    std::vector<double> sorted = times;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
+/// Microseconds of each algorithm; kNever of those that fail or are far behind.
+std::vector<double> measure(const Call& call, const Algorithms& algorithms) {
+  std::vector<double> once;
+  for (const auto& a : algorithms) once.push_back(turn(call, a, 1));
+  double best = *std::min_element(once.begin(), once.end());
+  check(best < kNever, "gemm: every algorithm that cuBLASLt named for this product fails");
+  int repeats = int(std::clamp(kTurn / best, 1.0, 20.0));
+  std::vector<std::vector<double>> times(algorithms.size());
+  for (int round = 0; round < kRounds; ++round)
+    for (size_t i = 0; i < algorithms.size(); ++i)
+      if (once[i] < kFarBehind * best) times[i].push_back(turn(call, algorithms[i], repeats));
+  std::vector<double> medians;
+  for (auto& t : times) {
+    std::sort(t.begin(), t.end());
+    medians.push_back(t.empty() ? kNever : t[t.size() / 2]);
   }
-};
-
-using Contest = std::vector<Contestant>;
-
-size_t best_of(const Contest& contest) {
-  auto faster = [](const Contestant& a, const Contestant& b) { return a.median() < b.median(); };
-  return size_t(std::min_element(contest.begin(), contest.end(), faster) - contest.begin());
+  if (medians[0] == kNever) medians[0] = once[0];
+  return medians;
 }
 
-void run(const Call& call, Contest& contest) {
-  for (const Stage& stage : kStages) {
-    double best = contest[best_of(contest)].median();
-    int repeats = int(std::clamp(kTurn / best, 1.0, 20.0));
-    std::vector<Contestant*> in;
-    for (Contestant& c : contest)
-      if (c.median() <= stage.behind * best) in.push_back(&c);
-    for (int round = 0; round < stage.rounds; ++round)
-      for (Contestant* c : in) c->times.push_back(turn(call, c->algorithm, repeats));
-  }
-}
-
-/// A copy of C, aligned like it, gaps between its rows included.
+/// Memory like that of C, aligned like it.
 struct Scratch {
   Tensor memory;
   void* data;
-  Scratch(const Gemm& g, Device device, const void* c) {
-    int64_t bytes = ((g.batch - 1) * g.stride_c + (g.m - 1) * g.ldc + g.n) * size_of(g.type_c);
-    memory = empty({bytes + 512}, DType::u8, device);
-    data =
-        reinterpret_cast<void*>((uintptr_t(memory.raw()) + 255) / 256 * 256 + uintptr_t(c) % 256);
-    copy_bytes(data, device, c, device, size_t(bytes));
-  }
+  Scratch(const Gemm& g, Device device)
+      : memory(empty(
+            {((g.batch - 1) * g.stride_c + (g.m - 1) * g.ldc + g.n) * size_of(g.type_c) + 256},
+            DType::u8, device)),
+        data(reinterpret_cast<void*>((uintptr_t(memory.raw()) + 255) / 256 * 256)) {}
 };
 
-/// Where β ≠ 0 the products that are timed add to a copy of C.
-GemmChoice time_all(Call call, Device device, const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
+GemmChoice time_all(Call call, Device device, const Algorithms& algorithms) {
   std::optional<Scratch> scratch;
-  if (call.g.beta != 0) call.x.c = scratch.emplace(call.g, device, call.x.c).data;
-  Contest contest;
-  for (const auto& algorithm : algorithms) contest.push_back({algorithm});
-  run(call, contest);
-  size_t best = best_of(contest);
-  check(contest[best].median() < kNever, "gemm: all algorithms that cuBLASLt named fail");
-  double first = contest[0].median();
-  if (contest[best].median() > kWorthwhile * first) best = 0;
-  GemmChoice choice{.time = contest[best].median(), .time_of_first = first};
+  if (call.g.beta != 0) call.d = scratch.emplace(call.g, device).data;
+  std::vector<double> times = measure(call, algorithms);
+  size_t best = size_t(std::min_element(times.begin(), times.end()) - times.begin());
+  if (times[best] > kWorthwhile * times[0]) best = 0;
+  GemmChoice choice{.time = times[best], .time_of_first = times[0]};
   static_assert(sizeof choice.algorithm == sizeof(cublasLtMatmulAlgo_t));
-  memcpy(&choice.algorithm, &contest[best].algorithm, sizeof choice.algorithm);
+  memcpy(&choice.algorithm, &algorithms[best], sizeof choice.algorithm);
   return choice;
 }
 
