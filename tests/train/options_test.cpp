@@ -47,6 +47,11 @@ TEST(Options, EverySettingHasAnOptionOfItsName) {
       with_text.choices);
 }
 
+TEST(Options, GemmTuningNamesAFile) {
+  EXPECT_EQ(parse({}).gemm_tuning, "");
+  EXPECT_EQ(parse({"--gemm-tuning", "gemm.txt"}).gemm_tuning, "gemm.txt");
+}
+
 TEST(Options, UnknownOnesAndUnreadableValuesAreErrors) {
   EXPECT_THROW(parse({"--layer", "3"}), CLI::ParseError);
   EXPECT_THROW(parse({"--layers", "three"}), CLI::ParseError);
