@@ -9,7 +9,9 @@
 //   tensor cores   dP ───────── dV ──────────────── dK ────────── dQ ─ S of the next tile
 //   other units    P = 2^…      dS = P (dP − δ)     dS stored       meet      dQ stored
 //
-// One warpgroup does not keep the tensor cores busy; two of them and this order of products nearly do.
+// S of the next tile runs while dQ is stored, and dP while 2^… is computed. What is lost: the warpgroups
+// meet in every tile, so their exponentials fall into the same time, when dP is all that the tensor cores
+// have to do.
 #include "ops/flash_backward_tiles.h"
 #include "ops/mma.h"
 
