@@ -18,9 +18,9 @@ using nlohmann::json;
 // Numbers, and the words that MetricsFile writes for those that JSON has not.
 std::optional<double> number_in(const json& value) {
   if (value.is_number()) return value.get<double>();
-  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (value == "Infinity") return std::numeric_limits<double>::infinity();
-  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
+  if (value == json("NaN")) return std::numeric_limits<double>::quiet_NaN();
+  if (value == json("Infinity")) return std::numeric_limits<double>::infinity();
+  if (value == json("-Infinity")) return -std::numeric_limits<double>::infinity();
   return std::nullopt;
 }
 

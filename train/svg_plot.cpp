@@ -120,7 +120,6 @@ std::string svg_plot(std::span<const Curve> curves, const SvgPlot& o) {
   out += "<g font-weight=\"600\">" + text_at(kLeft, 24, "start", o.title) + "</g>\n";
   out += format("<g transform=\"translate(%.0f %.0f)\">\n", kLeft, kTop);
   out += grid(axes, width, height) + text_at(width, height + 38, "end", o.x_label);
-  if (!o.y_label.empty()) out += text_at(width, -20, "end", o.y_label);
   for (size_t i = 0; i < curves.size(); ++i) {
     out += "<path class=\"" + colour_class(i) + "\" d=\"" +
            svg_path(curves[i].points, axes, width, height) + "\"/>\n";

@@ -14,7 +14,7 @@ std::string escape_markup(const std::string& text);
 std::string svg_path(std::span<const Point> points, const Axes& axes, double width, double height);
 
 struct SvgPlot {
-  std::string title{}, x_label = "updates", y_label{};
+  std::string title{}, x_label = "updates";
   int width = 760, height = 400;  // height of one plot, which the legend adds to
 };
 

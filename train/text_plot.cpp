@@ -111,22 +111,22 @@ std::string x_axis(const Axis& axis, size_t margin, int columns, const std::stri
 
 }  // namespace
 
-std::string text_plot(const Curve& curve, const TextPlot& options, const Axes* axes) {
+std::string text_plot(const Curve& curve, const TextPlot& options) {
   constexpr int kLeastColumns = 10, kLeastRows = 2;
-  const Axes own = axes ? *axes : axes_of(std::span(&curve, 1), options.width / 12, 5);
-  const size_t margin = widest(own.y.labels);
+  const Axes axes = axes_of(std::span(&curve, 1), options.width / 12, 5);
+  const size_t margin = widest(axes.y.labels);
   const int columns = options.width - int(margin) - 2;
   check(columns >= kLeastColumns && options.height >= kLeastRows, "a plot needs at least ",
         kLeastColumns + int(margin) + 2, " columns and ", kLeastRows, " rows, got ", options.width,
         " and ", options.height);
   Canvas canvas(columns, options.height);
-  draw(canvas, curve, own);
+  draw(canvas, curve, axes);
   std::string out = curve.name + "\n";
   for (int r = 0; r < options.height; ++r) {
-    const std::string label = label_of_row(own.y, r, options.height);
+    const std::string label = label_of_row(axes.y, r, options.height);
     out += padded(label, margin) + (label.empty() ? " │" : " ┤") + canvas.row(r) + "\n";
   }
-  return out + x_axis(own.x, margin, columns, options.x_label);
+  return out + x_axis(axes.x, margin, columns, options.x_label);
 }
 
 }  // namespace gradus::train

@@ -17,7 +17,7 @@ struct TextPlot {
 };
 
 /// The curve below its name, every line ended; no line of the plot is wider than `width`. Error when
-/// there is no room for it. With `axes` it has those instead of its own.
-std::string text_plot(const Curve& curve, const TextPlot& options, const Axes* axes = nullptr);
+/// there is no room for it.
+std::string text_plot(const Curve& curve, const TextPlot& options);
 
 }  // namespace gradus::train
