@@ -4,39 +4,31 @@
 //   y = x ⊙ m / (1 − p),   P(m = 0) = p         dx = dy ⊙ m / (1 − p): the same linear map
 //
 // The mask is not stored. Element i, counted in row-major order, is kept when word i of a Philox
-// stream reaches p 2³², so that backward needs the stream's number and p, nothing else; and CPU, GPU
-// and a recomputed forward agree on every element. What is dropped is 0, not x times 0, which would
-// be NaN for an infinite x; so p = 1 is no special case.
+// stream reaches p 2³² (ops/drop_mask.h), so that backward needs the stream's number and p, nothing
+// else; and CPU, GPU and a recomputed forward agree on every element. What is dropped is 0, so p = 1
+// is no special case.
 #include <algorithm>
 
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
 #include "core/elementwise.h"
+#include "ops/drop_mask.h"
 #include "ops/ops.h"
 
 namespace gradus {
 namespace {
 
-/// How elements are kept: `threshold` = p 2³², scale = 1/(1 − p).
-struct Mask {
-  Philox stream;
-  uint64_t threshold;
-  double scale;
-};
-
 template <class T>
-void drop_cpu(const Mask& mask, const T* x, T* y, int64_t begin, int64_t end) {
+void drop_cpu(const DropMask& mask, const T* x, T* y, int64_t begin, int64_t end) {
   using C = Compute<T>;
   constexpr int64_t kPiece = 1024;
   uint32_t words[kPiece];
-  const uint64_t threshold = mask.threshold;
-  const C scale = C(mask.scale);
+  const DropMask own = mask;
   for (int64_t i = begin; i < end; i += kPiece) {
     int64_t n = std::min(kPiece, end - i);
     fill_words(mask.stream, uint64_t(i), words, n);
 #pragma GCC ivdep
-    for (int64_t k = 0; k < n; ++k)
-      y[i + k] = T(words[k] >= threshold ? C(x[i + k]) * scale : C(0));
+    for (int64_t k = 0; k < n; ++k) y[i + k] = T(own(words[k], C(x[i + k])));
   }
 }
 
@@ -44,7 +36,7 @@ void drop_cpu(const Mask& mask, const T* x, T* y, int64_t begin, int64_t end) {
 
 /// V neighbours a thread, a multiple of the cipher's four.
 template <int V, class T>
-__global__ void dropout_kernel(int64_t n, Mask mask, bool wide, const T* x, T* y) {
+__global__ void dropout_kernel(int64_t n, DropMask mask, bool wide, const T* x, T* y) {
   using C = Compute<T>;
   using P = Pack<T, V>;
   int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
@@ -59,8 +51,7 @@ __global__ void dropout_kernel(int64_t n, Mask mask, bool wide, const T* x, T* y
   for (int b = 0; b < V; b += 4) {
     RandomBlock words = mask.stream.block(uint64_t(i + b) / 4);
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      out.v[b + k] = T(words.lane(k) >= mask.threshold ? C(in.v[b + k]) * C(mask.scale) : C(0));
+    for (int k = 0; k < 4; ++k) out.v[b + k] = T(mask(words.lane(k), C(in.v[b + k])));
   }
   if (wide)
     *reinterpret_cast<P*>(y + i) = out;
@@ -69,7 +60,7 @@ __global__ void dropout_kernel(int64_t n, Mask mask, bool wide, const T* x, T* y
 }
 
 template <class T>
-void drop_cuda(Device device, const Mask& mask, const T* x, T* y, int64_t n) {
+void drop_cuda(Device device, const DropMask& mask, const T* x, T* y, int64_t n) {
   constexpr int V = sizeof(T) == 2 ? 8 : 4, kThreads = 256;
   bool wide = aligned_to(sizeof(T) * V, x) && aligned_to(sizeof(T) * V, y);
   unsigned blocks = unsigned((n + kThreads * V - 1) / (kThreads * V));
@@ -79,7 +70,7 @@ void drop_cuda(Device device, const Mask& mask, const T* x, T* y, int64_t n) {
 
 #endif
 
-Tensor drop(const Tensor& x, const Mask& mask) {
+Tensor drop(const Tensor& x, const DropMask& mask) {
   Tensor dense = contiguous(x), y = empty_like(x);
   int64_t n = x.numel();
   if (n == 0) return y;
@@ -100,7 +91,7 @@ struct Dropout {
   static constexpr bool recordable = true;
   Philox stream{};
   double p = 0;
-  Tensor forward(const Tensor& x) { return drop(x, {stream, drop_threshold(p), 1 / (1 - p)}); }
+  Tensor forward(const Tensor& x) { return drop(x, {stream, p}); }
   Tensor backward(const Tensor& dy) { return apply(Dropout{.stream = stream, .p = p}, dy); }
 };
 

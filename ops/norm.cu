@@ -4,27 +4,12 @@
 #include "autograd/gradcheck.h"
 #include "ops/norm_cpu.h"
 #include "ops/norm_cuda.h"
+#include "ops/norm_recorded.h"
+#include "ops/norm_sums.h"
 #include "ops/ops.h"
 
 namespace gradus {
 namespace {
-
-/// to ← β to + Σ_p parts[p, which], for parts (number, 2, n).
-void sum_parts(const Tensor& parts, int which, double beta, const Tensor& to) {
-  to.will_write("norm");
-  if (to.numel() == 0) return;
-  dispatch_floating("norm", to.dtype(), [&]<class To>() {
-    auto run = [&]<class A>(const A* part) {
-      int64_t n = to.numel();
-      norm::SumOfParts<A, To> s{parts.size(0), n, 2 * n, part + which * n, A(beta), to.data<To>()};
-#if defined(__CUDACC__)
-      if (to.device().is_cuda()) return norm::sum_parts_cuda(to.device(), s);
-#endif
-      norm::sum_parts_cpu(s);
-    };
-    parts.dtype() == DType::f64 ? run(parts.data<double>()) : run(parts.data<float>());
-  });
-}
 
 template <bool kCentred>
 struct Norm {
@@ -41,15 +26,20 @@ struct Norm {
     dispatch_floating(name, in.dtype(), [&]<class T>() {
       using A = Compute<T>;
       moments = empty({rows, 2}, dtype_of<A>, in.device());
-      norm::Forward<T> f{rows,        n,
-                         A(epsilon),  in.data<T>(),
-                         g.data<T>(), b ? b.data<T>() : nullptr,
-                         y.data<T>(), static_cast<norm::Moments<A>*>(moments.raw())};
+      norm::Forward<T> f{rows,
+                         n,
+                         kCentred,
+                         A(epsilon),
+                         in.data<T>(),
+                         g.data<T>(),
+                         b ? b.data<T>() : nullptr,
+                         y.data<T>(),
+                         static_cast<norm::Moments<A>*>(moments.raw())};
       if (rows == 0) return;
 #if defined(__CUDACC__)
-      if (in.device().is_cuda()) return norm::forward_cuda<kCentred>(in.device(), f);
+      if (in.device().is_cuda()) return norm::forward_cuda<norm::Adds::nothing>(in.device(), f);
 #endif
-      norm::forward_cpu<kCentred>(f);
+      norm::forward_cpu(f);
     });
     return y;
   }
@@ -60,10 +50,14 @@ struct Norm {
     int64_t n = in.size(-1), rows = n ? in.numel() / n : 0;
     dispatch_floating(name, in.dtype(), [&]<class T>() {
       using A = Compute<T>;
-      norm::Backward<T> b{rows,         n,
-                          in.data<T>(), dy.data<T>(),
-                          g.data<T>(),  static_cast<const norm::Moments<A>*>(moments.raw()),
-                          dx.data<T>(), nullptr};
+      norm::Backward<T> b{rows,
+                          n,
+                          kCentred,
+                          in.data<T>(),
+                          dy.data<T>(),
+                          g.data<T>(),
+                          static_cast<const norm::Moments<A>*>(moments.raw()),
+                          dx.data<T>()};
       auto with_parts = [&](int64_t number) {
         parts = empty({rows ? number : 0, 2, n}, dtype_of<A>, in.device());
         b.parts = parts.data<A>();
@@ -71,33 +65,19 @@ struct Norm {
       };
 #if defined(__CUDACC__)
       if (in.device().is_cuda() && rows > 0)
-        return norm::backward_cuda<kCentred>(in.device(), with_parts(norm::parts_cuda(b)));
+        return norm::backward_cuda<norm::Adds::nothing>(in.device(),
+                                                        with_parts(norm::parts_cuda(b)));
 #endif
       with_parts(norm::parts_cpu(rows));
-      if (rows > 0) norm::backward_cpu<kCentred>(b);
+      if (rows > 0) norm::backward_cpu(b);
     });
-    return {dx, parameter_gradient(need[1], parts, 0), parameter_gradient(need[2], parts, 1)};
+    std::vector<Tensor> sums = sum_parts(parts, in.dtype(), {need[1], need[2]});
+    return {dx, sums[0], sums[1]};
   }
 
-  Tensor parameter_gradient(Need need, const Tensor& parts, int which) const {
-    if (!need) return {};
-    if (need.into && need.into->buffer.is_contiguous()) {
-      sum_parts(parts, which, need.into->beta(), need.into->buffer);
-      return {};
-    }
-    Tensor to = empty_like(*gamma);
-    sum_parts(parts, which, 0, to);
-    return to;
-  }
-
-  Tensors backward_recorded(const Tensor& dy, Needs need) {
-    const Dims row{-1};
-    Tensor d = kCentred ? sub(*x, mean(*x, row, true)) : *x;
-    Tensor r = rsqrt(add(mean(mul(d, d), row, true), epsilon)), normal = mul(d, r);
-    Tensor g = mul(dy, *gamma), along = mul(normal, mean(mul(g, normal), row, true));
-    Tensor rest = kCentred ? sub(g, mean(g, row, true)) : g;
-    return {mul(r, sub(rest, along)), need[1] ? sum_to(mul(dy, normal), gamma->shape()) : Tensor{},
-            need[2] ? sum_to(dy, gamma->shape()) : Tensor{}};
+  Tensors backward_recorded(const Tensor& dy, Needs) {
+    NormGradients d = recorded_norm_backward(kCentred, *x, *gamma, dy, epsilon);
+    return {d.dx, d.dgamma, d.dbeta};
   }
 };
 
@@ -120,6 +100,17 @@ Tensor checked(const Tensor& x, const Tensor& gamma, const Tensor& beta, double 
 }
 
 }  // namespace
+
+NormGradients recorded_norm_backward(bool centred, const Tensor& x, const Tensor& gamma,
+                                     const Tensor& dy, double epsilon) {
+  const Dims row{-1};
+  Tensor d = centred ? sub(x, mean(x, row, true)) : x;
+  Tensor r = rsqrt(add(mean(mul(d, d), row, true), epsilon)), normal = mul(d, r);
+  Tensor g = mul(dy, gamma), along = mul(normal, mean(mul(g, normal), row, true));
+  Tensor rest = centred ? sub(g, mean(g, row, true)) : g;
+  return {mul(r, sub(rest, along)), sum_to(mul(dy, normal), gamma.shape()),
+          sum_to(dy, gamma.shape())};
+}
 
 Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {
   return checked<true>(x, gamma, beta, epsilon);

@@ -1,5 +1,6 @@
 #pragma once
-// Norms on a GPU: the row in registers, one pass over memory (see ops/row.h).
+// Norms on a GPU: the row in registers, one pass over memory (see ops/row.h). While a row is worked on,
+// the next ones are on their way.
 #include "ops/norm.h"
 #include "ops/row.h"
 
@@ -7,25 +8,106 @@
 
 namespace gradus::norm {
 
-template <bool kCentred, class T, int kPacks>
-__global__ void __launch_bounds__(512) forward_kernel(const Forward<T> f) {
-  using A = Compute<T>;
-  const Row<T, kPacks> gamma(f.gamma, f.n), beta(f.beta, f.n);
-  for (int64_t r = first_row(); r < f.rows; r += row_step()) {
-    const Row<T, kPacks> x(f.x + r * f.n, f.n);
-    A m[1] = {0}, sums[2] = {0, 0};
-    if (kCentred) {
-      x.each([&](int64_t, A v) { m[0] += v; });
-      join_row(Sum{}, m);
-      m[0] /= A(f.n);
+/// What is added to x before it is normalised: nothing, a branch, a branch with dropout. Kernels for
+/// streamed rows are made for `dropped` and look which of them it is.
+enum class Adds { nothing, branch, dropped };
+
+/// x ↦ m x for the elements of row r in order. Packs start at multiples of four, the size of a block
+/// of the cipher.
+template <class T, int kPacks>
+struct RowMask {
+  const DropMask& mask;
+  uint64_t row_start;
+  RandomBlock words{};
+  __device__ RowMask(const DropMask& m, int64_t r, int64_t n) : mask(m), row_start(r * n) {}
+  template <class A>
+  __device__ A operator()(int64_t i, A x) {
+    const uint64_t at = row_start + uint64_t(i);
+    if constexpr (kPacks == 0) {
+      return mask.drops() ? mask(mask.stream.word(at), x) : x;
+    } else {
+      if (i % 4 == 0) words = mask.stream.block(at / 4);
+      return mask(words.lane(uint64_t(i)), x);
     }
-    x.each([&](int64_t, A v) { sums[0] += v - m[0], sums[1] += (v - m[0]) * (v - m[0]); });
-    join_row(Sum{}, sums);
-    const Moments<A> row = moments<kCentred>(m[0], sums[0], sums[1], f.n, f.epsilon);
-    if (threadIdx.x == 0) f.moments[r] = row;
+  }
+};
+
+// ---- forward. Up to four packs a thread: most rows have a warp each.
+
+/// x ← s = x + m ⊙ (branch + bias), which goes to memory, too.
+template <Adds kAdds, class T, int kPacks>
+__device__ void add_branch(const Forward<T>& f, int64_t r, Row<T, kPacks>& x,
+                           const Row<T, kPacks>& branch, const Row<T, kPacks>& bias) {
+  using A = Compute<T>;
+  RowMask<T, kPacks> mask(f.mask, r, f.n);
+  auto add = [&](auto, int64_t i, A x_i, A branch_i, A bias_i) {
+    const A b = branch_i + bias_i;
+    if constexpr (kAdds == Adds::dropped) return x_i + mask(i, b);
+    return x_i + b;
+  };
+  x.set(f.sum + r * f.n, add, branch, bias);
+}
+
+/// μ and r of row r, and y.
+template <class T, int kPacks>
+__device__ void normalise_row(const Forward<T>& f, int64_t r, const Row<T, kPacks>& x,
+                              RowSums<Compute<T>>& sum_row) {
+  using A = Compute<T>;
+  A m[1] = {0}, sums[2] = {0, 0};
+  if (f.centred && kPacks > 0 && sizeof(T) == 2 && blockDim.x == 32) {
+    m[0] = x.first_of_warp();
+  } else if (f.centred) {
+    x.each([&](auto, A v) { m[0] += v; });
+    sum_row(m);
+    m[0] /= A(f.n);
+  }
+  x.each([&](auto, A v) { sums[0] += v - m[0], sums[1] += (v - m[0]) * (v - m[0]); });
+  sum_row(sums);
+  const Moments<A> row = moments(f.centred, m[0], sums[0], sums[1], f.n, f.epsilon);
+  if (threadIdx.x == 0) f.moments[r] = row;
+  const Row<T, kPacks> gamma(f.gamma, f.n), beta(f.beta, f.n);
+  if constexpr (sizeof(T) == 2)
+    x.store(f.y + r * f.n, NormaliseNarrow<A>(row), gamma, beta);
+  else
     x.store(f.y + r * f.n, Normalise<A>{row}, gamma, beta);
+}
+
+template <class T>
+__global__ void __launch_bounds__(512) streamed_forward_kernel(const Forward<T> f) {
+  using R = Row<T, 0>;
+  RowSums<Compute<T>> sum_row;
+  for (int64_t r = first_row(); r < f.rows; r += row_step()) {
+    R x(f.x + r * f.n, f.n);
+    if (f.branch) add_branch<Adds::dropped>(f, r, x, R(f.branch + r * f.n, f.n), R(f.bias, f.n));
+    normalise_row(f, r, x, sum_row);
   }
 }
+
+template <Adds kAdds>
+constexpr int kForwardInputs = kAdds == Adds::nothing ? 1 : 2;
+
+inline constexpr int kForwardPacks = 4;  // a thread
+
+/// Parameters are read where they are needed, from the nearest cache: registers do not hold them.
+template <Adds kAdds, class T>
+__global__ void __launch_bounds__(256, kAdds == Adds::nothing ? 3 : 2)
+    forward_kernel(const Forward<T> f) {
+  using R = Row<T, kForwardPacks>;
+  constexpr int kInputs = kForwardInputs<kAdds>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  const T* inputs[kInputs] = {f.x};
+  if constexpr (kInputs == 2) inputs[1] = f.branch;
+  RowsAhead<T, kForwardPacks, kInputs> ahead(shared, inputs, f.rows, f.n);
+  RowSums<Compute<T>> sum_row;
+  for (int64_t r = first_row(); r < f.rows; r += row_step()) {
+    ahead.step();
+    R x = ahead.row(0);
+    if constexpr (kInputs == 2) add_branch<kAdds>(f, r, x, ahead.row(1), R(f.bias, f.n));
+    normalise_row(f, r, x, sum_row);
+  }
+}
+
+// ---- backward. A row has one pack a thread, or two: there are two or three sums for each column, too.
 
 /// One sum for each column that a thread owns: in registers where its row is, else in memory.
 template <class A, int kSlots>
@@ -38,96 +120,198 @@ template <class A>
 struct Columns<A, 0> {
   A* at;
   __device__ Columns(A* to, int64_t n) : at(to) {
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) at[i] = 0;
+    for (int64_t i = threadIdx.x; at && i < n; i += blockDim.x) at[i] = 0;
   }
   __device__ A& operator[](int64_t column) { return at[column]; }
 };
 
-/// Each block makes one part. Short rows: a warp a row, four packs a thread. Longer ones: two packs,
-/// since a thread also holds two sums for each of its columns.
-template <class T>
-constexpr int kShortPacks = sizeof(T) == 8 ? 0 : 4;
-template <class T>
-constexpr int kLongPacks = sizeof(T) == 8 ? 0 : 2;
-template <class T>
-constexpr int64_t kShortRow = 32 * 4 * 16 / int(sizeof(T));
+/// part ← the sums of the rows of the block, one after the other. `shared` has room for n.
+template <class R, class A, int kSlots>
+__device__ void sum_rows_of_block(Columns<A, kSlots>& sum, A* shared, A* part, int64_t n) {
+  const int last = int(blockDim.y) - 1;
+  for (int y = 0; y <= last; ++y) {
+    if (int(threadIdx.y) == y)
+#pragma unroll
+      for (int slot = 0; slot < kSlots; ++slot) {
+        const int64_t i = R::column(slot);
+        if (i >= n) continue;
+        const A before = y ? shared[i] : A(0);
+        (y == last ? part : shared)[i] = before + sum[slot];
+      }
+    __syncthreads();
+  }
+}
 
-template <bool kCentred, class T, int kPacks>
-__global__ void __launch_bounds__(kPacks == 4 ? 128 : 512) backward_kernel(const Backward<T> b) {
+/// dγ and dβ of a row, and the function that makes dx of it.
+template <class T, int kPacks, class C>
+__device__ Differentiate<Compute<T>> differentiate_row(const Backward<T>& b,
+                                                       Moments<Compute<T>> row,
+                                                       const Row<T, kPacks>& x,
+                                                       const Row<T, kPacks>& dy,
+                                                       const Row<T, kPacks>& gamma, C& dgamma,
+                                                       C& dbeta, RowSums<Compute<T>>& sum_row) {
+  using A = Compute<T>;
+  A sums[2] = {0, 0};  // of g, and of g ⊙ x̂
+  x.each(
+      [&](auto slot, A x_i, A dy_i, A gamma_i) {
+        const A normal = (x_i - row.mean) * row.r;
+        sums[0] += gamma_i * dy_i;
+        sums[1] += gamma_i * dy_i * normal;
+        dgamma[slot] += dy_i * normal;
+        dbeta[slot] += dy_i;
+      },
+      dy, gamma);
+  sum_row(sums);
+  return {row, b.centred ? sums[0] / A(b.n) : A(0), sums[1] / A(b.n)};
+}
+
+/// dx of row r and, if the mask drops, the gradient of the branch; adds that of its bias.
+template <Adds kAdds, class T, int kPacks, class C>
+__device__ void write_row(const Backward<T>& b, int64_t r, const Differentiate<Compute<T>>& d,
+                          const Row<T, kPacks>& x, const Row<T, kPacks>& dy,
+                          const Row<T, kPacks>& gamma, const Row<T, kPacks>& ds, C& dbias) {
+  using A = Compute<T>;
+  const bool drops = kAdds == Adds::dropped && b.mask.drops();
+  const bool sums = kAdds == Adds::branch || (kAdds == Adds::dropped && !drops && b.sums > 2);
+  auto dx = [&](auto slot, int64_t, A x_i, A dy_i, A gamma_i, A ds_i) {
+    const A v = d(x_i, dy_i, gamma_i) + ds_i;
+    if (sums) dbias[slot] += v;
+    return v;
+  };
+  x.put(b.dx + r * b.n, dx, dy, gamma, ds);
+  if (!drops) return;
+  RowMask<T, kPacks> mask(b.mask, r, b.n);
+  auto dbranch = [&](auto slot, int64_t i, A x_i, A dy_i, A gamma_i, A ds_i) {
+    const A v = mask(i, d(x_i, dy_i, gamma_i) + ds_i);
+    dbias[slot] += v;
+    return v;
+  };
+  x.put(b.dbranch + r * b.n, dbranch, dy, gamma, ds);
+}
+
+template <class T>
+__global__ void __launch_bounds__(512) streamed_backward_kernel(const Backward<T> b) {
+  using A = Compute<T>;
+  using R = Row<T, 0>;
+  A* part = b.parts + blockIdx.x * b.sums * b.n;
+  Columns<A, 0> dgamma(part, b.n), dbeta(part + b.n, b.n),
+      dbias(b.sums > 2 ? part + 2 * b.n : nullptr, b.n);
+  const R gamma(b.gamma, b.n);
+  RowSums<A> sum_row;
+  for (int64_t r = first_row(); r < b.rows; r += row_step()) {
+    sync_row();  // the row before may have given a column to another thread
+    const R x(b.x + r * b.n, b.n), dy(b.dy + r * b.n, b.n),
+        ds(b.ds ? b.ds + r * b.n : nullptr, b.n);
+    const auto d = differentiate_row(b, b.moments[r], x, dy, gamma, dgamma, dbeta, sum_row);
+    write_row<Adds::dropped>(b, r, d, x, dy, gamma, ds, dbias);
+  }
+}
+
+template <Adds kAdds>
+constexpr int kBackwardInputs = kAdds == Adds::nothing ? 2 : 3;
+
+template <Adds kAdds, class T, int kPacks>
+__global__ void __launch_bounds__(kPacks == 1 ? 768 : 512, 1) backward_kernel(const Backward<T> b) {
   using A = Compute<T>;
   using R = Row<T, kPacks>;
-  A* part = b.parts + blockIdx.x * 2 * b.n;
-  Columns<A, R::kSlots> dgamma(part, b.n), dbeta(part + b.n, b.n);
+  constexpr int kInputs = kBackwardInputs<kAdds>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  const T* inputs[kInputs] = {b.x, b.dy};
+  if constexpr (kInputs == 3) inputs[2] = b.ds;
+  RowsAhead<T, kPacks, kInputs> ahead(shared, inputs, b.rows, b.n);
+  A* part = b.parts + blockIdx.x * b.sums * b.n;
+  Columns<A, R::kSlots> dgamma(part, b.n), dbeta(part, b.n), dbias(part, b.n);
   const R gamma(b.gamma, b.n);
-  for (int64_t r = first_row(); r < b.rows; r += row_step()) {
-    if constexpr (kPacks == 0) __syncthreads();  // a streamed row may give a column to another thread
-    const R x(b.x + r * b.n, b.n), dy(b.dy + r * b.n, b.n);
-    const Moments<A> row = b.moments[r];
-    A sums[2] = {0, 0};  // of g, and of g ⊙ x̂
-    x.each(
-        [&](int64_t slot, A x_i, A dy_i, A gamma_i) {
-          const A normal = (x_i - row.mean) * row.r;
-          sums[0] += gamma_i * dy_i;
-          sums[1] += gamma_i * dy_i * normal;
-          dgamma[slot] += dy_i * normal;
-          dbeta[slot] += dy_i;
-        },
-        dy, gamma);
-    join_row(Sum{}, sums);
-    const A mean_g = kCentred ? sums[0] / A(b.n) : A(0);
-    x.store(b.dx + r * b.n, Differentiate<A>{row, mean_g, sums[1] / A(b.n)}, dy, gamma);
+  RowSums<A> sum_row;
+  int64_t r = first_row();
+  Moments<A> next{};
+  if (r < b.rows) next = b.moments[r];
+  for (; r < b.rows; r += row_step()) {
+    const Moments<A> row = next;
+    if (r + row_step() < b.rows) next = b.moments[r + row_step()];
+    ahead.step();
+    const R x = ahead.row(0), dy = ahead.row(1);
+    const auto d = differentiate_row(b, row, x, dy, gamma, dgamma, dbeta, sum_row);
+    write_row<kAdds>(b, r, d, x, dy, gamma, kInputs == 3 ? ahead.row(kInputs - 1) : R(nullptr, b.n),
+                     dbias);
   }
-  if constexpr (kPacks > 0) {
-    for (int warp = 0; warp < int(blockDim.y); ++warp) {  // the rows of the block, in order
-      if (int(threadIdx.y) == warp)
-        gamma.each([&](int64_t slot, A) {
-          A* to = part + R::column(int(slot));
-          to[0] = (warp ? to[0] : A(0)) + dgamma[slot];
-          to[b.n] = (warp ? to[b.n] : A(0)) + dbeta[slot];
-        });
-      __syncthreads();
+  __syncthreads();  // everyone is done with what was fetched
+  A* memory = reinterpret_cast<A*>(shared);
+  sum_rows_of_block<R>(dgamma, memory, part, b.n);
+  sum_rows_of_block<R>(dbeta, memory, part + b.n, b.n);
+  if constexpr (kAdds != Adds::nothing) sum_rows_of_block<R>(dbias, memory, part + 2 * b.n, b.n);
+}
+
+// ---- launches
+
+/// Threads for a row of n elements at kPacks a thread: whole warps.
+template <class T>
+unsigned row_width(int64_t n, int packs) {
+  const int64_t a_warp = 32 * packs * kPackSize<T>;
+  return unsigned(32 * std::max<int64_t>(1, (n + a_warp - 1) / a_warp));
+}
+template <class T>
+bool is_held(int64_t n, std::initializer_list<const void*> pointers) {
+  bool held = sizeof(T) < 8 && n % kPackSize<T> == 0;
+  for (const void* p : pointers) held = held && aligned_to(16, p);
+  return held;
+}
+/// Blocks of up to `most` threads, of as many rows as fit.
+inline dim3 rows_of(unsigned width, unsigned most) {
+  return dim3(width, std::max(1u, most / width));
+}
+
+/// Lets `kernel` have more than 48 KB of shared memory a block.
+template <class Kernel>
+void allow_shared(Kernel* kernel, size_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
+        "norm: shared memory");
+}
+
+template <Adds kAdds, class T>
+void forward_cuda(Device device, const Forward<T>& f) {
+  cudaStream_t stream = cuda::stream(device);
+  const int64_t processors = cuda::multiprocessors(device);
+  auto blocks = [&](dim3 threads, int64_t a_processor) {
+    return unsigned(std::min((f.rows + threads.y - 1) / threads.y, a_processor * processors));
+  };
+  if constexpr (sizeof(T) < 8) {
+    const unsigned width = row_width<T>(f.n, kForwardPacks);
+    if (width <= 256 && is_held<T>(f.n, {f.x, f.gamma, f.beta, f.y, f.branch, f.bias, f.sum})) {
+      const dim3 threads = rows_of(width, 256);
+      const size_t bytes =
+          RowsAhead<T, kForwardPacks, kForwardInputs<kAdds>>::kBytes * threads.x * threads.y;
+      auto kernel = forward_kernel<kAdds, T>;
+      allow_shared(kernel, bytes);
+      kernel<<<blocks(threads, kAdds == Adds::nothing ? 3 : 2), threads, bytes, stream>>>(f);
+      return cuda::check_launch("norm kernel");
     }
   }
-}
-
-/// 32 columns a block: each of its 32 warps sums every 32nd part, then warp 0 sums the warps.
-template <class A, class To>
-__global__ void __launch_bounds__(1024) sum_parts_kernel(const SumOfParts<A, To> s) {
-  __shared__ A sums[32][33];
-  const int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
-  A sum = 0;
-  for (int64_t p = threadIdx.y; i < s.n && p < s.count; p += 32) sum += s.part[p * s.step + i];
-  sums[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || i >= s.n) return;
-  for (int w = 1; w < 32; ++w) sum += sums[w][threadIdx.x];
-  s.write(i, sum);
-}
-
-template <bool kCentred, class T>
-void forward_cuda(Device device, const Forward<T>& f) {
-  constexpr int kPacks = sizeof(T) == 8 ? 0 : 4;
-  cudaStream_t stream = cuda::stream(device);
-  RowLaunch l = row_launch<T, kPacks>(f.rows, f.n, 512, 16 * cuda::multiprocessors(device),
-                                      {f.x, f.gamma, f.beta, f.y});
-  auto kernel = l.held ? forward_kernel<kCentred, T, kPacks> : forward_kernel<kCentred, T, 0>;
-  kernel<<<l.blocks, l.threads, 0, stream>>>(f);
+  const dim3 threads(std::min(512u, row_width<T>(f.n, 1)));
+  streamed_forward_kernel<<<blocks(threads, 16), threads, 0, stream>>>(f);
   cuda::check_launch("norm kernel");
 }
 
+struct BackwardLaunch {
+  int packs;  // 0: streamed
+  dim3 threads;
+  unsigned blocks;
+};
+
+/// A block a multiprocessor, of the 132 of an H200. Not asked of the device: the number of parts, and
+/// so the last bits of the sums, would differ between machines.
 template <class T>
-RowLaunch backward_launch(const Backward<T>& b) {
-  // Three blocks of 128 threads on each of the 132 multiprocessors of an H200, or one of 512. Not
-  // asked of the device: sums would differ between machines.
-  constexpr int64_t kMultiprocessors = 132, kThreads = 384;
-  std::initializer_list<const void*> pointers = {b.x, b.dy, b.gamma, b.dx};
-  RowLaunch l = b.n <= kShortRow<T>
-                    ? row_launch<T, kShortPacks<T>>(b.rows, b.n, 32, b.rows, pointers)
-                    : row_launch<T, kLongPacks<T>>(b.rows, b.n, 512, b.rows, pointers);
-  if (!l.held) l.threads.y = 1;  // a block sums its part in memory: one row at a time
-  int64_t a_processor = std::max<int64_t>(1, kThreads / (l.threads.x * l.threads.y));
-  int64_t rows = (b.rows + l.threads.y - 1) / l.threads.y;
-  l.blocks = unsigned(std::min(rows, kMultiprocessors * a_processor));
+BackwardLaunch backward_launch(const Backward<T>& b) {
+  constexpr unsigned kMultiprocessors = 132;
+  const bool held = is_held<T>(b.n, {b.x, b.dy, b.gamma, b.dx, b.ds, b.dbranch});
+  const unsigned one = row_width<T>(b.n, 1), two = row_width<T>(b.n, 2);
+  BackwardLaunch l{0, dim3(std::min(512u, one)), 4 * kMultiprocessors};
+  if (held && one <= 128)
+    l = {1, rows_of(one, 768), kMultiprocessors};
+  else if (held && two <= 512)
+    l = {2, rows_of(two, 512), kMultiprocessors};
+  const int64_t blocks = (b.rows + l.threads.y - 1) / l.threads.y;
+  l.blocks = unsigned(std::min<int64_t>(l.blocks, blocks));
   return l;
 }
 
@@ -136,22 +320,23 @@ int64_t parts_cuda(const Backward<T>& b) {
   return backward_launch(b).blocks;
 }
 
-template <bool kCentred, class T>
+template <Adds kAdds, class T>
 void backward_cuda(Device device, const Backward<T>& b) {
   cudaStream_t stream = cuda::stream(device);
-  RowLaunch l = backward_launch(b);
-  auto kernel = !l.held               ? backward_kernel<kCentred, T, 0>
-                : b.n <= kShortRow<T> ? backward_kernel<kCentred, T, kShortPacks<T>>
-                                      : backward_kernel<kCentred, T, kLongPacks<T>>;
-  kernel<<<l.blocks, l.threads, 0, stream>>>(b);
+  const BackwardLaunch l = backward_launch(b);
+  auto held = [&]<int kPacks>() {
+    auto kernel = backward_kernel<kAdds, T, kPacks>;
+    size_t bytes = RowsAhead<T, kPacks, kBackwardInputs<kAdds>>::kBytes * l.threads.x * l.threads.y;
+    bytes = std::max(bytes, size_t(b.n) * sizeof(Compute<T>));
+    allow_shared(kernel, bytes);
+    kernel<<<l.blocks, l.threads, bytes, stream>>>(b);
+  };
+  if constexpr (sizeof(T) < 8) {
+    if (l.packs == 1) held.template operator()<1>();
+    if (l.packs == 2) held.template operator()<2>();
+  }
+  if (l.packs == 0) streamed_backward_kernel<<<l.blocks, l.threads, 0, stream>>>(b);
   cuda::check_launch("norm backward kernel");
-}
-
-template <class A, class To>
-void sum_parts_cuda(Device device, const SumOfParts<A, To>& s) {
-  cudaStream_t stream = cuda::stream(device);
-  sum_parts_kernel<<<unsigned((s.n + 31) / 32), dim3(32, 32), 0, stream>>>(s);
-  cuda::check_launch("sum of parts");
 }
 
 }  // namespace gradus::norm

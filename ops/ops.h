@@ -121,11 +121,25 @@ Tensor embedding(const Tensor& table, const Tensor& ids);              // (V, C)
 Tensor matmul(const Tensor& a, const Tensor& b);                       // (…, m, k)(…, k, n) → (…, m, n)
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x Wᵀ + b, W (out, in)
 
-// ---- normalisation (ops/softmax.cu, ops/norm.cu) ----------------------------------------------
+// ---- normalisation (ops/softmax.cu, ops/norm.cu, ops/add_norm.cu) ------------------------------
 Tensor softmax(const Tensor& x, int dim = -1);                         // e^{x_i} / Σ_j e^{x_j}
 Tensor log_softmax(const Tensor& x, int dim = -1);                     // x_i − log Σ_j e^{x_j}
 Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);  // beta may be {}
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon = 1e-5);
+struct AddNormOptions {
+  double epsilon = 1e-5;
+  double dropout = 0;                // of y + b, as by dropout() with the stream `mask`
+  Philox mask{};
+};
+struct AddNorm {
+  Tensor sum, normal;
+};
+/// sum = x + drop(y + b), rounded once, and normal = layer_norm(sum): what stands between two branches
+/// of a transformer, read and written once. The bias b (C) and beta may be {}.
+AddNorm add_layer_norm(const Tensor& x, const Tensor& y, const Tensor& bias, const Tensor& gamma,
+                       const Tensor& beta, AddNormOptions options = {});
+AddNorm add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& bias, const Tensor& gamma,
+                     AddNormOptions options = {});
 
 // ---- regularisation (ops/dropout.cu) ---------------------------------------------------------
 Tensor dropout(const Tensor& x, double p, Generator& generator);       // x m / (1 − p), m ~ Bernoulli(1 − p)

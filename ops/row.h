@@ -11,6 +11,7 @@
 // passed over. Others are streamed: read again in each pass.
 #include "core/cuda.h"
 #include "core/elementwise.h"
+#include "core/math.h"
 
 #if defined(__CUDACC__)
 
@@ -18,6 +19,37 @@ namespace gradus {
 
 template <class T>
 constexpr int kPackSize = 16 / int(sizeof(T));
+
+/// Waits for the other threads of the same row. (Rows of several warps that share a block have a
+/// barrier each: numbers 1 to 15.)
+__device__ inline void sync_row() {
+  if (blockDim.x == 32) return __syncwarp();
+  if (blockDim.y == 1) return __syncthreads();
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + int(threadIdx.y)), "r"(int(blockDim.x)) : "memory");
+}
+
+/// Moves a pack in units of 16 bytes, or one element. (Written as a copy of the struct, it is moved
+/// element by element where the compiler does not see the alignment.)
+template <class T, int V>
+__device__ Pack<T, V> load_pack(const T* from) {
+  using Unit = std::conditional_t<V == 1, T, uint4>;
+  constexpr int kUnits = int(sizeof(Pack<T, V>) / sizeof(Unit));
+  Unit units[kUnits];
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) units[u] = reinterpret_cast<const Unit*>(from)[u];
+  Pack<T, V> pack;
+  memcpy(&pack, units, sizeof(pack));
+  return pack;
+}
+template <class T, int V>
+__device__ void store_pack(T* to, const Pack<T, V>& pack) {
+  using Unit = std::conditional_t<V == 1, T, uint4>;
+  constexpr int kUnits = int(sizeof(Pack<T, V>) / sizeof(Unit));
+  Unit units[kUnits];
+  memcpy(units, &pack, sizeof(pack));
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u) reinterpret_cast<Unit*>(to)[u] = units[u];
+}
 
 /// Element j of a pack, widened.
 template <class T>
@@ -29,6 +61,19 @@ __device__ Compute<T> element(const uint4& pack, int j) {
     return bits_of<T>(words[j]);
   } else {
     return bits_of<T>(uint64_t(words[2 * j + 1]) << 32 | words[2 * j]);
+  }
+}
+
+/// eˣ for a result that is rounded to T. For 16-bit types, two instructions: x log₂e is off by 2⁻²⁴ of
+/// itself, the power by 2⁻²².
+template <class T>
+__device__ Compute<T> exp_for(Compute<T> x) {
+  if constexpr (sizeof(T) == 2) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+  } else {
+    return math::exp(x);
   }
 }
 
@@ -46,6 +91,12 @@ class Row {
         pack_[k] = row ? *reinterpret_cast<const uint4*>(row + first(k)) : uint4{0, 0, 0, 0};
   }
 
+  /// What this thread has of a row, pack by pack.
+  __device__ Row(const uint4 (&packs)[kPacks], int64_t n) : n_(int(n)) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) pack_[k] = packs[k];
+  }
+
   /// Calls f(slot, x, others…) on each element of this thread's part. A slot is a number below kSlots
   /// that the compiler knows: an array by slots stays in registers.
   template <class F, class... Others>
@@ -60,25 +111,51 @@ class Row {
     }
   }
 
-  /// y_i ← f(i, x_i, others_i…) on this thread's part. y may be the row itself.
+  /// y_i ← f(slot, i, x_i, others_i…) on this thread's part. y may be the row itself.
+  template <class F, class... Others>
+  __device__ void put(T* y, F f, const Others&... others) const {
+    narrow(), (others.narrow(), ...);
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      if (first(k) < n_) *reinterpret_cast<uint4*>(y + first(k)) = packed(k, f, others...);
+  }
+  /// The same of an f(i, x_i, others_i…).
   template <class F, class... Others>
   __device__ void store(T* y, F f, const Others&... others) const {
-    narrow(), (others.narrow(), ...);
+    put(
+        y, [&](int, int64_t i, auto... v) { return f(i, v...); }, others...);
+  }
+  /// x_i ← f(slot, i, x_i, others_i…) in registers; y too, if it is not null.
+  template <class F, class... Others>
+  __device__ void set(T* y, F f, const Others&... others) {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       if (first(k) >= n_) continue;
-      Pack<T, V> out;
-#pragma unroll
-      for (int j = 0; j < V; ++j)
-        out.v[j] = T(f(first(k) + j, element<T>(pack_[k], j), element<T>(others.pack_[k], j)...));
-      *reinterpret_cast<Pack<T, V>*>(y + first(k)) = out;
+      pack_[k] = packed(k, f, others...);
+      if (y) *reinterpret_cast<uint4*>(y + first(k)) = pack_[k];
     }
   }
 
+  /// The first element of the warp's part.
+  __device__ Compute<T> first_of_warp() const {
+    return __shfl_sync(~0u, element<T>(pack_[0], 0), 0);
+  }
   static __device__ int64_t column(int slot) { return first(slot / V) + slot % V; }
+  /// The first column of pack k.
+  static __device__ int first(int k) { return (k * int(blockDim.x) + int(threadIdx.x)) * V; }
 
  private:
-  static __device__ int first(int k) { return (k * int(blockDim.x) + int(threadIdx.x)) * V; }
+  template <class F, class... Others>
+  __device__ uint4 packed(int k, F& f, const Others&... others) const {
+    Pack<T, V> out;
+#pragma unroll
+    for (int j = 0; j < V; ++j)
+      out.v[j] = T(f(k * V + j, int64_t(first(k) + j), element<T>(pack_[k], j),
+                     element<T>(others.pack_[k], j)...));
+    uint4 pack;
+    memcpy(&pack, &out, sizeof(pack));
+    return pack;
+  }
 
   /// Before each pass. The compiler would keep what it widened in the last one, in twice the
   /// registers; it widens again once it must believe that the packs have changed.
@@ -113,16 +190,29 @@ class Row<T, 0> {
   }
 
   template <class F, class... Others>
+  __device__ void put(T* y, F f, const Others&... others) const {
+    store(
+        y, [&](int64_t i, auto... v) { return f(i, i, v...); }, others...);
+  }
+  template <class F, class... Others>
   __device__ void store(T* y, F f, const Others&... others) const {
     auto pass = [&](int64_t i, const auto&... packs) {
       Pack<T, V> out;
 #pragma unroll
       for (int j = 0; j < V; ++j) out.v[j] = T(f(i + j, element<T>(packs, j)...));
-      *reinterpret_cast<Pack<T, V>*>(y + i) = out;
+      store_pack(y + i, out);
     };
     walk(
         boundary(y, others.row_...), [&](int64_t i) { y[i] = T(f(i, read(i), others.read(i)...)); },
         [&](int64_t i) { pass(i, load(i), others.load(i)...); });
+  }
+  __device__ Compute<T> first_of_warp() const { return read(0); }
+  /// The row is y from now on.
+  template <class F, class... Others>
+  __device__ void set(T* y, F f, const Others&... others) {
+    put(y, f, others...);
+    sync_row();  // a pass over y alone may give an element to another thread
+    row_ = y;
   }
 
  private:
@@ -151,6 +241,75 @@ class Row<T, 0> {
 
   const T* row_;
   int64_t n_;
+};
+
+// ---- copies to shared memory in the background. A thread waits for its own, group by group.
+
+__device__ inline void fetch(uint4* shared, const void* from) {
+  const auto to = uint32_t(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kLater>
+__device__ void wait_for_all_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+}
+
+/// Rows of kMatrices matrices (rows, n) on their way: while one row is worked on, kAhead more are
+/// fetched. A multiprocessor needs some 60 KB under way to keep the memory busy, which registers do not
+/// hold. Each thread fetches what it reads, so nobody waits for another.
+template <class T, int kPacks, int kMatrices, int kAhead = 2>
+class RowsAhead {
+ public:
+  /// Bytes of shared memory that a thread needs.
+  static constexpr int kBytes = (kAhead + 1) * kMatrices * kPacks * 16;
+
+  __device__ RowsAhead(void* shared, const T* const (&matrices)[kMatrices], int64_t rows, int64_t n)
+      : n_(int(n)), rows_(rows), next_(int64_t(blockIdx.x) * blockDim.y + threadIdx.y) {
+    const int thread = int(threadIdx.y * blockDim.x + threadIdx.x);
+    packs_ = static_cast<uint4*>(shared) + thread;
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) matrices_[m] = matrices[m];
+    for (int i = 0; i < kAhead; ++i) fetch_next();
+  }
+  /// To be called once for each row, before its parts are taken.
+  __device__ void step() {
+    fetch_next();
+    wait_for_all_but<kAhead>();
+    take_ = take_ == kAhead ? 0 : take_ + 1;
+  }
+  /// The row of matrix m; zeros if the matrix is null.
+  __device__ Row<T, kPacks> row(int m) const {
+    uint4 packs[kPacks];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      packs[k] =
+          matrices_[m] && Row<T, kPacks>::first(k) < n_ ? *slot(take_, m, k) : uint4{0, 0, 0, 0};
+    return {packs, n_};
+  }
+
+ private:
+  __device__ uint4* slot(int stage, int m, int k) const {
+    return packs_ + ((stage * kMatrices + m) * kPacks + k) * int(blockDim.x * blockDim.y);
+  }
+  __device__ void fetch_next() {
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m)
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k) {
+        const int column = Row<T, kPacks>::first(k);
+        if (matrices_[m] && next_ < rows_ && column < n_)
+          fetch(slot(put_, m, k), matrices_[m] + next_ * n_ + column);
+      }
+    end_group();
+    put_ = put_ == kAhead ? 0 : put_ + 1;
+    next_ += int64_t(gridDim.x) * blockDim.y;
+  }
+
+  uint4* packs_;
+  const T* matrices_[kMatrices];
+  int n_, put_ = 0, take_ = kAhead;
+  int64_t rows_, next_;
 };
 
 struct Sum {
@@ -191,6 +350,39 @@ __device__ void join_row(Join join, A (&v)[N]) {
   for (int i = 0; i < N; ++i) v[i] = parts[i][lane % warps];
   among(warps);
 }
+
+/// The same sums by one barrier a call, for rows of any number of warps: each of two memories is used
+/// in every other call, and whoever writes one has seen all others read it.
+template <class A>
+class RowSums {
+ public:
+  static constexpr int kRows = 15;  // of several warps, in a block
+
+  template <int N>
+  __device__ void operator()(A (&v)[N]) {
+    static_assert(N <= 2);
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] += __shfl_xor_sync(~0u, v[i], distance);
+    if (blockDim.x == 32) return;
+    __shared__ A parts[2][kRows][32][2];
+    auto& mine = parts[turn_ ^= 1][threadIdx.y];
+    const int warps = int(blockDim.x) / 32, warp = int(threadIdx.x) / 32;
+    if (threadIdx.x % 32 == 0)
+#pragma unroll
+      for (int i = 0; i < N; ++i) mine[warp][i] = v[i];
+    sync_row();
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] = 0;
+    for (int w = 0; w < warps; ++w)
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] += mine[w][i];
+  }
+
+ private:
+  int turn_ = 0;
+};
 
 /// How the rows of a kernel are spread over threads. Kernels step through the rows by the grid.
 struct RowLaunch {

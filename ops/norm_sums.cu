@@ -1,0 +1,121 @@
+#include "ops/norm_sums.h"
+
+#include "core/cuda.h"
+#include "core/dtype.h"
+#include "core/elementwise.h"
+
+namespace gradus {
+namespace {
+
+constexpr int kMostSums = 3;
+
+/// to ← β to + sum; β is 0 or 1, and with 0 `to` is not read.
+template <class A>
+struct Target {
+  void* to = nullptr;  // null: nobody wants it
+  DType dtype{};
+  bool add = false;
+
+  template <class T>
+  GRADUS_HD void write_as(int64_t i, A sum) const {
+    T* t = static_cast<T*>(to) + i;
+    *t = T(Compute<T>(add ? sum + A(*t) : sum));
+  }
+  GRADUS_HD void write(int64_t i, A sum) const {
+    switch (dtype) {
+      case DType::f64:
+        return write_as<double>(i, sum);
+      case DType::f32:
+        return write_as<float>(i, sum);
+      case DType::bf16:
+        return write_as<bf16>(i, sum);
+      default:
+        return write_as<f16>(i, sum);
+    }
+  }
+};
+
+/// parts (number, sums, n)
+template <class A>
+struct SumOfParts {
+  int64_t number, sums, n;
+  const A* parts;
+  Target<A> targets[kMostSums];
+};
+
+template <class A>
+void sum_cpu(const SumOfParts<A>& s) {
+  std::vector<A> sum(static_cast<size_t>(s.n));
+  for (int64_t k = 0; k < s.sums; ++k) {
+    if (!s.targets[k].to) continue;
+    std::fill(sum.begin(), sum.end(), A(0));
+    for (int64_t p = 0; p < s.number; ++p) {
+      const A* part = s.parts + (p * s.sums + k) * s.n;
+      for (int64_t i = 0; i < s.n; ++i) sum[size_t(i)] += part[i];
+    }
+    for (int64_t i = 0; i < s.n; ++i) s.targets[k].write(i, sum[size_t(i)]);
+  }
+}
+
+#if defined(__CUDACC__)
+
+/// 32 columns of one sum a block: each of its 32 warps sums every 32nd part, then warp 0 the warps.
+template <class A>
+__global__ void __launch_bounds__(1024) sum_parts_kernel(const SumOfParts<A> s) {
+  __shared__ A sums[32][33];
+  const Target<A>& target = s.targets[blockIdx.y];
+  const int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
+  if (!target.to) return;
+  A sum = 0;
+#pragma unroll 4
+  for (int64_t p = threadIdx.y; i < s.n && p < s.number; p += 32)
+    sum += s.parts[(p * s.sums + blockIdx.y) * s.n + i];
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || i >= s.n) return;
+  for (int w = 1; w < 32; ++w) sum += sums[w][threadIdx.x];
+  target.write(i, sum);
+}
+
+#endif
+
+template <class A>
+void sum_in(Device device, const SumOfParts<A>& s) {
+#if defined(__CUDACC__)
+  if (device.is_cuda()) {
+    dim3 grid(unsigned((s.n + 31) / 32), unsigned(s.sums));
+    sum_parts_kernel<<<grid, dim3(32, 32), 0, cuda::stream(device)>>>(s);
+    return cuda::check_launch("sum of parts");
+  }
+#endif
+  check(!device.is_cuda(), "sum_parts: this file was compiled without CUDA");
+  sum_cpu(s);
+}
+
+}  // namespace
+
+std::vector<Tensor> sum_parts(const Tensor& parts, DType dtype, const std::vector<Need>& needs) {
+  std::vector<Tensor> results(needs.size());
+  const int64_t n = parts.size(2);
+  dispatch_floating("sum_parts", parts.dtype(), [&]<class A>() {
+    if constexpr (sizeof(A) >= 4) {
+      SumOfParts<A> s{parts.size(0), parts.size(1), n, parts.data<A>(), {}};
+      bool any = false;
+      for (size_t k = 0; k < needs.size(); ++k) {
+        const Need& need = needs[k];
+        if (!need) continue;
+        const bool into = need.into && need.into->buffer.is_contiguous();
+        const bool add = into && need.into->beta() != 0;
+        const Tensor to =
+            into ? need.into->buffer : (results[k] = empty({n}, dtype, parts.device()));
+        to.will_write("norm");
+        s.targets[k] = {to.raw(), to.dtype(), add};
+        any = true;
+      }
+      if (any && n > 0) sum_in(parts.device(), s);
+    }
+  });
+  return results;
+}
+
+}  // namespace gradus
