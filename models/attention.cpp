@@ -17,7 +17,7 @@ Attention::Attention(const GptConfig& c, int64_t layer)
   qkv.bias.init = out.bias.init = nn::init::zeros();
 }
 
-Tensor Attention::operator()(const Tensor& x, Generator* generator, KvCache* cache) const {
+Tensor Attention::attend(const Tensor& x, Generator* generator, KvCache* cache) const {
   check(!drop.drops() || generator, "attention with dropout ", drop.p,
         " in training needs a generator: pass one, or call eval() of the module");
   SelfAttentionOptions options{
@@ -25,9 +25,9 @@ Tensor Attention::operator()(const Tensor& x, Generator* generator, KvCache* cac
   if (rotate_)
     options.rope = RopeOptions{.base = rope_base_, .first_position = cache ? cache->length() : 0};
   Tensor packed = reshape(qkv(x), {x.size(0), x.size(1), groups_, per_group_ + 2, head_size_});
-  if (cache) return out(attend_with(*cache, packed, options));
+  if (cache) return attend_with(*cache, packed, options);
   options.overwrite = true;
-  return out(self_attention(packed, options));
+  return self_attention(packed, options);
 }
 
 Tensor Attention::attend_with(KvCache& cache, const Tensor& packed,

@@ -1,5 +1,7 @@
 #include "models/gpt.h"
 
+#include <memory>
+
 #include "autograd/node.h"
 #include "autograd/recompute.h"
 
@@ -64,22 +66,33 @@ Tensor Gpt::hidden(const Tensor& ids, Generator* generator, KvCache* cache) cons
   };
   Tensor x = tokens(ids);
   if (positions) x = x + slice(positions, 0, first, first + T);
-  x = run(0, [&](Generator* g) { return drop(x, g); });
+  Residual stream{run(0, [&](Generator* g) { return drop(x, g); })};
+  x = {};
   for (size_t i = 0; i < blocks.size(); ++i)
-    x = run(i + 1, [&](Generator* g) { return run_block(blocks[i], x, g, cache); });
+    stream =
+        run(i + 1, [&](Generator* g) { return run_block(blocks[i], std::move(stream), g, cache); });
   if (cache) cache->advance(T);
-  return norm(x);
+  return norm(stream);
 }
 
-Tensor Gpt::run_block(const Block& block, const Tensor& x, Generator* generator,
-                      KvCache* cache) const {
-  if (!recompute_blocks || !grad_enabled()) return block(x, generator, cache);
-  auto segment = [&block, cache, own = generator ? *generator : Generator(),
+Residual Gpt::run_block(const Block& block, Residual stream, Generator* generator,
+                        KvCache* cache) const {
+  if (!recompute_blocks || !grad_enabled()) return block(std::move(stream), generator, cache);
+  const Tensors inputs{stream.x, stream.branch};
+  stream.x = stream.branch = {};
+  auto rest = std::make_shared<Residual>();  // what the result is besides its tensors
+  auto segment = [&block, cache, stream, rest, own = generator ? *generator : Generator(),
                   draws = generator != nullptr](const Tensors& in) {
     Generator again = own;
-    return Tensors{block(in[0], draws ? &again : nullptr, cache)};
+    Residual s = stream;
+    s.x = in[0], s.branch = in[1];
+    *rest = block(std::move(s), draws ? &again : nullptr, cache);
+    return Tensors{std::exchange(rest->x, {}), std::exchange(rest->branch, {})};
   };
-  return recompute(segment, {x})[0];
+  Tensors outputs = recompute(segment, inputs);
+  stream = *rest;
+  stream.x = outputs[0], stream.branch = outputs[1];
+  return stream;
 }
 
 Tensor Gpt::logits(const Tensor& hidden) const {

@@ -20,7 +20,7 @@ struct Gpt final : nn::Module {
   std::vector<Block> blocks;
   Norm norm;
   nn::Parameter head;             // (V, C); absent when tied to the token table
-  bool recompute_blocks = false;  // keep only the inputs of blocks for backward, and run them twice
+  bool recompute_blocks = false;  // keep only what enters a block for backward, and run it twice
 
   explicit Gpt(const GptConfig& config);
 
@@ -43,7 +43,8 @@ struct Gpt final : nn::Module {
   }
 
  private:
-  Tensor run_block(const Block& block, const Tensor& x, Generator* generator, KvCache* cache) const;
+  Residual run_block(const Block& block, Residual stream, Generator* generator,
+                     KvCache* cache) const;
 };
 
 }  // namespace gradus

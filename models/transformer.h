@@ -4,10 +4,29 @@
 //
 //   x ─┬──▶ norm ─▶ attention ─▶ dropout ──▶ + ─┬──▶ norm ─▶ MLP ─▶ dropout ──▶ + ─▶
 //      └─────────────────────────────────────┘ └──────────────────────────────┘
+//
+// Each sum is followed by a norm, the last one by that of the next block, and both are memory-bound: one
+// op makes them (ops/add_norm.cu). So a block hands its last branch on instead of adding it:
+//
+//   x, branch ─▶ add, norm ─▶ attention ─▶ add, norm ─▶ MLP ─▶ x, branch
 #include "models/attention.h"
 #include "models/mlp.h"
 
 namespace gradus {
+
+/// The residual stream with a branch that is still to be added: x + drop(branch + bias).
+struct Residual {
+  Tensor x;         // (B, T, C)
+  Tensor branch{};  // (B, T, C); undefined if x is all of it
+  Tensor bias{};    // (C) of the branch's last linear layer, or undefined
+  double dropout = 0;
+  Philox mask{};
+
+  /// Hands on `y`, which lacks its bias. x must be all of it.
+  void add(Tensor y, const Tensor& y_bias, const nn::Dropout& drop, Generator* generator);
+  /// The sum, by itself.
+  Tensor sum() const;
+};
 
 /// Layer norm or RMS norm over the last dimension, as the configuration says.
 struct Norm final : nn::Module {
@@ -16,6 +35,8 @@ struct Norm final : nn::Module {
 
   explicit Norm(const GptConfig& config);
   Tensor operator()(const Tensor& x) const;
+  /// Adds the branch to x, and returns the norm of the sum.
+  Tensor operator()(Residual& stream) const;
   void fields(nn::Fields& f) override { f("weight", weight)("bias", bias); }
 
  private:
@@ -31,8 +52,7 @@ struct Block final : nn::Module {
   nn::Dropout drop;
 
   Block(const GptConfig& config, int64_t layer);
-  /// x (B, T, C) → (B, T, C).
-  Tensor operator()(Tensor x, Generator* generator, KvCache* cache = nullptr) const;
+  Residual operator()(Residual stream, Generator* generator, KvCache* cache = nullptr) const;
   void fields(nn::Fields& f) override {
     f("norm1", norm1)("attention", attention)("norm2", norm2)("mlp", mlp)("drop", drop);
   }

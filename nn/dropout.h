@@ -16,9 +16,15 @@ struct Dropout final : Module {
   /// `generator` is where the masks come from; it may be null when nothing is dropped.
   Tensor operator()(const Tensor& x, Generator* generator) const {
     if (!drops()) return x;
+    Philox mask = next_mask(generator);
+    Generator own({mask.seed, mask.stream});
+    return dropout(x, p, own);
+  }
+  /// The stream of the next mask, for an op that drops on the way.
+  Philox next_mask(Generator* generator) const {
     check(generator, "dropout with p = ", p,
           " in training needs a generator: pass one, or call eval() of the module");
-    return dropout(x, p, *generator);
+    return generator->next();
   }
   void fields(Fields&) override {}
 };

@@ -52,14 +52,42 @@ TEST(Transformer, MlpsByTheirFormulas) {
   expect_near(gated(x), linear(silu(gate) * up, gated.down.weight).to_vector(), 1e-16);
 }
 
-// Both branches see a normalised input and are added to the stream.
+// Both branches see a normalised input and are added to the stream: sums of three numbers below 20.
 TEST(Transformer, BlockAddsItsBranches) {
   Generator g(1);
-  Tensor x = normal({2, 3, 4}, g, 0, 5, DType::f64);
-  Block block(config(NormKind::layer, true), 0);
-  prepare(block);
-  Tensor y = x + block.attention(block.norm1(x), nullptr);
-  expect_near(block(x, nullptr), (y + block.mlp(block.norm2(y))).to_vector(), 0);
+  Tensor x = normal({2, 3, 4}, g, 0, 5, DType::f64),
+         branch = normal({2, 3, 4}, g, 0, 1, DType::f64);
+  Tensor bias = normal({4}, g, 0, 1, DType::f64);
+  for (NormKind norm : {NormKind::layer, NormKind::rms}) {
+    Block block(config(norm, true), 0);
+    prepare(block);
+    for (bool pending : {false, true}) {
+      Residual stream{.x = x};
+      if (pending) stream.branch = branch, stream.bias = bias;
+      Tensor y = pending ? x + (branch + bias) : x;
+      y = y + block.attention(block.norm1(y), nullptr);
+      y = y + block.mlp(block.norm2(y));
+      expect_near(block(stream, nullptr).sum(), y.to_vector(), 1e-14);
+    }
+  }
+}
+
+// The mask of a branch is drawn where the branch is made, and is that of dropout().
+TEST(Transformer, AStreamDropsPartOfItsBranch) {
+  Generator g(1), masks(9), same(9);
+  Tensor x = normal({2, 3, 4}, g, 0, 1, DType::f64), y = normal({2, 3, 4}, g, 0, 1, DType::f64);
+  Tensor bias = normal({4}, g, 0, 1, DType::f64);
+  Residual stream{.x = x};
+  stream.add(y, bias, nn::Dropout(0.4), &masks);
+  EXPECT_EQ(masks.state().streams, 1u);
+  EXPECT_THROW(stream.add(y, bias, nn::Dropout(0.4), &masks), Error);  // one is still missing
+  Tensor expected = x + dropout(y + bias, 0.4, same);
+  expect_near(stream.sum(), expected.to_vector(), 0);
+  Norm norm(config(NormKind::layer, true));
+  prepare(norm);
+  expect_near(norm(stream), norm(expected).to_vector(), 1e-14);
+  expect_near(stream.sum(), expected.to_vector(), 1e-15);
+  EXPECT_FALSE(stream.branch);
 }
 
 }  // namespace
