@@ -12,6 +12,7 @@
 
 #include "autograd/accumulate.h"
 #include "autograd/apply.h"
+#include "autograd/keeps_graph.h"
 #include "autograd/meta.h"
 #include "core/scope.h"
 
@@ -20,6 +21,11 @@ namespace gradus {
 bool& detail::may_accumulate_in_place() {
   thread_local bool may = true;
   return may;
+}
+
+bool& detail::keeps_graph() {
+  thread_local bool keeps = false;
+  return keeps;
 }
 
 namespace {
@@ -79,6 +85,17 @@ bool any(const Tensors& list) {
   return std::any_of(list.begin(), list.end(), [](const Tensor& t) { return bool(t); });
 }
 
+/// Has `value` as long as it lives.
+class Flag {
+ public:
+  Flag(bool& flag, bool value) : flag_(flag), before_(std::exchange(flag, value)) {}
+  Flag(const Flag&) = delete;
+  ~Flag() { flag_ = before_; }
+
+ private:
+  bool &flag_, before_;
+};
+
 /// One backward: its edge counts and its queue. Sweeps nest: recomputation runs one inside another.
 class Sweep {
  public:
@@ -101,15 +118,14 @@ class Sweep {
 
   Tensors run(Tensors seeds) {
     GradMode mode(options_.create_graph);
-    bool before = std::exchange(detail::may_accumulate_in_place(), accumulate_);
+    Flag in_place(detail::may_accumulate_in_place(), accumulate_);
+    Flag keeps(detail::keeps_graph(), options_.retain_graph || options_.create_graph);
     try {
       sweep(std::move(seeds));
     } catch (...) {
-      detail::may_accumulate_in_place() = before;
       for (const Edge& root : roots_) clear_slots(root.node.get());
       throw;
     }
-    detail::may_accumulate_in_place() = before;
     return std::move(captured_);
   }
 

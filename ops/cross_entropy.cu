@@ -3,6 +3,7 @@
 
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
+#include "autograd/keeps_graph.h"
 #include "core/elementwise.h"
 #include "core/parallel_for.h"
 #include "ops/cross_entropy_cuda.h"
@@ -12,20 +13,43 @@ namespace gradus {
 
 namespace entropy {
 
+/// Row r, with its gradient if there is a place for it. There the exponentials of wide types are kept.
 template <class T, class I>
 void forward_row(const Rows<T, I>& in, int64_t r) {
   using A = Compute<T>;
+  constexpr bool kWide = sizeof(T) >= 4;
   const T* z = in.z + r * in.n;
+  T* dz = in.dz ? in.dz + r * in.n : nullptr;
+  const int64_t t = in.target[r];
+  const A z_t = A(z[t]);
   A m = -kInfinity<A>, s = 0, sum_z = 0;
 #pragma omp simd reduction(max : m)
   for (int64_t j = 0; j < in.n; ++j) m = A(z[j]) > m ? A(z[j]) : m;
   if (m == -kInfinity<A>) m = 0;
+  if (kWide && dz) {
 #pragma omp simd reduction(+ : s, sum_z)
-  for (int64_t j = 0; j < in.n; ++j) {
-    s += math::exp(A(z[j]) - m);
-    sum_z += A(z[j]);
+    for (int64_t j = 0; j < in.n; ++j) {
+      sum_z += A(z[j]);
+      A e = math::exp(A(z[j]) - m);
+      s += e;
+      dz[j] = T(e);
+    }
+  } else {
+#pragma omp simd reduction(+ : s, sum_z)
+    for (int64_t j = 0; j < in.n; ++j) {
+      s += math::exp(A(z[j]) - m);
+      sum_z += A(z[j]);
+    }
   }
-  in.write(r, m, s, sum_z);
+  in.write(r, m, s, sum_z, z_t);
+  if (!dz) return;
+  const Gradient<A> gradient(in, s);
+  if (kWide)
+    for (int64_t j = 0; j < in.n; ++j) dz[j] = T(gradient(A(dz[j]), false));
+  else
+#pragma GCC ivdep  // dz is z or does not overlap it
+    for (int64_t j = 0; j < in.n; ++j) dz[j] = T(gradient(math::exp(A(z[j]) - m), false));
+  dz[t] = T(gradient(math::exp(z_t - m), true));
 }
 
 template <class T, class I>
@@ -34,7 +58,14 @@ void forward_cpu(const Rows<T, I>& in) {
     if (in.counts(r) && !in.in_range(r))
       fail_index("cross_entropy", r, int64_t(in.target[r]), in.n);
   parallel_for(in.rows, std::max<int64_t>(1, kGrain / (in.n + 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) in.counts(r) ? forward_row(in, r) : in.write_uncounted(r);
+    for (int64_t r = begin; r < end; ++r) {
+      if (in.counts(r)) {
+        forward_row(in, r);
+        continue;
+      }
+      in.write_uncounted(r);
+      if (in.dz) std::fill_n(in.dz + r * in.n, in.n, T(Compute<T>(0)));
+    }
   });
 }
 
@@ -57,6 +88,13 @@ void backward_cpu(const Rows<T, I>& in, RowGradient<Compute<T>> dloss, T* dz) {
 }
 
 template <class A, class I>
+void factor_cpu(const Total<A, I>& t) {
+  double count = 0;
+  for (int64_t r = 0; r < t.rows; ++r) count += int64_t(t.target[r]) != t.ignored;
+  t.write_factor(count);
+}
+
+template <class A, class I>
 void total_cpu(const Total<A, I>& t) {
   double sum = 0, count = 0;
   for (int64_t r = 0; r < t.rows; ++r) {
@@ -64,6 +102,17 @@ void total_cpu(const Total<A, I>& t) {
     count += int64_t(t.target[r]) != t.ignored;
   }
   t.write(sum, count);
+}
+
+/// to_i ← f from_i for the n numbers at `from`, or nothing if that changes nothing.
+template <class T>
+void multiply_cpu(int64_t n, Compute<T> f, const T* from, T* to) {
+  using A = Compute<T>;
+  if (f == 1 && from == to) return;
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+#pragma GCC ivdep
+    for (int64_t i = begin; i < end; ++i) to[i] = T(f * A(from[i]));
+  });
 }
 
 }  // namespace entropy
@@ -75,58 +124,91 @@ using namespace entropy;
 /// Calls f with the Rows that the tensors make.
 template <class F>
 void with_rows(const Tensor& z, const Tensor& targets, const CrossEntropyOptions& options,
-               const Tensor& scale, const Tensor& loss, F f) {
+               const Tensor& scale, F f) {
   dispatch_floating("cross_entropy", z.dtype(), [&]<class T>() {
     dispatch_index("cross_entropy", targets.dtype(), [&]<class I>() {
       using A = Compute<T>;
       f(Rows<T, I>{targets.numel(), z.size(-1), z.data<T>(), targets.data<I>(),
                    options.ignore_index, A(options.label_smoothing),
-                   static_cast<Scale<A>*>(scale.raw()), loss ? loss.data<A>() : nullptr});
+                   scale ? static_cast<Scale<A>*>(scale.raw()) : nullptr, nullptr});
     });
+  });
+}
+
+/// to ← f from, where f is a number on the same device.
+void multiply(const Tensor& f, const Tensor& from, const Tensor& to) {
+  dispatch_floating("cross_entropy", from.dtype(), [&]<class T>() {
+    const Compute<T>* factor = f.data<Compute<T>>();
+#if defined(__CUDACC__)
+    if (from.device().is_cuda())
+      return multiply_cuda(from.device(), from.numel(), factor, from.data<T>(), to.data<T>());
+#endif
+    multiply_cpu(from.numel(), *factor, from.data<T>(), to.data<T>());
   });
 }
 
 struct CrossEntropy {
   static constexpr auto name = "cross_entropy";
   CrossEntropyOptions options{};
+  bool may_overwrite = false;  // the logits: nobody else has them
+  Tensor factor{};             // (): of the loss of each row in the result
+  Tensor at_once{};            // dz for dy = 1, or undefined, and then what it takes to make it:
   Saved logits{}, targets{};
-  Tensor scale{};   // (N, 2): m and log s
-  Tensor factor{};  // (): 1/count for a mean, else 1
+  Tensor scale{};  // (N, 2): m and log s
 
   Tensor forward(const Tensor& z, const Tensor& t) {
-    logits = z, targets = t;
-    Tensor in = contiguous(z), target = contiguous(t);
     Device device = z.device();
     DType type = z.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    Tensor in = contiguous(z), target = contiguous(t);
     Tensor losses = empty(t.shape(), type, device), total = empty({}, type, device);
-    scale = empty({t.numel(), 2}, type, device);
     factor = empty({}, type, device);
-    with_rows(in, target, options, scale, losses, [&]<class T, class I>(const Rows<T, I>& rows) {
+    const bool recorded = detail::current_node(), none = options.reduction == Reduction::none;
+    if (recorded && !none && z.dtype() != DType::f16) {
+      at_once = may_overwrite || !in.is_same(z) ? in.detach() : empty_like(in);
+      at_once.will_write(name);
+    } else {
+      logits = z, targets = t;
+      scale = empty({t.numel(), 2}, type, device);
+    }
+    with_rows(in, target, options, scale, [&]<class T, class I>(Rows<T, I> rows) {
       using A = Compute<T>;
-      const Total<A, I> sum{rows.rows,
-                            rows.loss,
-                            rows.target,
-                            rows.ignored,
-                            options.reduction == Reduction::mean,
-                            total.data<A>(),
-                            factor.data<A>()};
-#if defined(__CUDACC__)
-      if (device.is_cuda()) {
-        if (rows.rows > 0) forward_cuda(device, rows);
-        return total_cuda(device, sum);
-      }
-#endif
-      forward_cpu(rows);
-      total_cpu(sum);
+      rows.loss = losses.data<A>();
+      if (at_once) rows.dz = at_once.data<T>(), rows.dloss = factor.data<A>();
+      run(device, rows,
+          Total<A, I>{rows.rows, rows.loss, rows.target, rows.ignored,
+                      options.reduction == Reduction::mean, none ? 1 : options.scale,
+                      total.data<A>(), factor.data<A>()});
     });
-    return options.reduction == Reduction::none ? losses : total;
+    return none ? losses : total;
+  }
+
+  template <class T, class I, class A = Compute<T>>
+  static void run(Device device, const Rows<T, I>& rows, const Total<A, I>& total) {
+#if defined(__CUDACC__)
+    if (device.is_cuda()) {
+      factor_cuda(device, total);
+      if (rows.rows > 0) forward_cuda(device, rows);
+      return total_cuda(device, total);
+    }
+#endif
+    check(!device.is_cuda(), name, ": this file was compiled without CUDA");
+    factor_cpu(total);
+    forward_cpu(rows);
+    total_cpu(total);
   }
 
   Tensors backward(const Tensor& gradient) {
-    Tensor in = contiguous(*logits), target = contiguous(*targets), dy = contiguous(gradient);
-    Tensor dz = empty_like(in);
+    Tensor dy = contiguous(gradient);
+    if (at_once) {
+      // What another backward will need stays as it is; else it is given away.
+      Tensor made = detail::keeps_graph() ? at_once : std::move(at_once);
+      Tensor dz = at_once ? empty_like(made) : made;
+      if (dz.numel() > 0) multiply(dy, made, dz);
+      return {std::move(dz), {}};
+    }
+    Tensor in = contiguous(*logits), target = contiguous(*targets), dz = empty_like(in);
     if (dz.numel() == 0) return {dz, {}};
-    with_rows(in, target, options, scale, {}, [&]<class T, class I>(const Rows<T, I>& rows) {
+    with_rows(in, target, options, scale, [&]<class T, class I>(const Rows<T, I>& rows) {
       using A = Compute<T>;
       const RowGradient<A> dloss{dy.data<A>(), options.reduction == Reduction::none,
                                  factor.data<A>()};
@@ -139,9 +221,8 @@ struct CrossEntropy {
   }
 };
 
-}  // namespace
-
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options) {
+Tensor checked(CrossEntropy op, const Tensor& logits, const Tensor& targets) {
+  const CrossEntropyOptions options = op.options;
   check(logits && targets, "cross_entropy: an operand is undefined");
   check(is_floating(logits.dtype()) &&
             (targets.dtype() == DType::i32 || targets.dtype() == DType::i64),
@@ -154,7 +235,19 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
         "; (…, C) and (…) on one device are needed");
   check(options.label_smoothing >= 0 && options.label_smoothing <= 1,
         "cross_entropy: label smoothing ", options.label_smoothing, " is outside [0, 1]");
-  return apply(CrossEntropy{.options = options}, logits, targets);
+  const bool of_rows = options.reduction == Reduction::none && options.scale != 1;
+  Tensor loss = apply(std::move(op), logits, targets);
+  return of_rows ? mul(loss, options.scale) : loss;
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options) {
+  return checked({.options = options}, logits, targets);
+}
+Tensor cross_entropy(Tensor&& logits, const Tensor& targets, CrossEntropyOptions options) {
+  const bool sole = logits && logits.is_sole_owner();
+  return checked({.options = options, .may_overwrite = sole}, logits, targets);
 }
 
 Tensor count_targets(const Tensor& targets, int64_t ignore_index, DType dtype) {
@@ -185,6 +278,15 @@ static const Gradcheck checks[] = {
     {"cross_entropy",
      [](Sampler& s) {
        return cross_entropy_of(s, {9, 3}, {.ignore_index = 1, .reduction = Reduction::sum});
+     }},
+    {"cross_entropy",
+     [](Sampler& s) {
+       return cross_entropy_of(s, {5, 8}, {.label_smoothing = 0.3, .scale = 0.25});
+     }},
+    {"cross_entropy",  // logits that nobody else has
+     [](Sampler& s) {
+       Tensor ids = s.ids({4}, 24);
+       return cross_entropy(s.normal({4, 24}) * s.normal({24}), ids, {.ignore_index = 3});
      }},
     {"cross_entropy",
      [](Sampler& s) {

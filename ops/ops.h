@@ -150,12 +150,17 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;
   double label_smoothing = 0;
   Reduction reduction = Reduction::mean;
+  double scale = 1;                  // of the result: with 1/accumulated steps, say, the gradient is
+                                     // written in its final size
 };
 /// −log softmax(logits)[target], logits (…, C), targets (…) of i32 or i64; in f32 for 16-bit logits.
 /// A row whose target is ignore_index adds 0 to the sum and 0 to the count, and its logits get
 /// gradient 0; the mean is the sum divided by the count, or 0 if that is 0. Two rows of losses 2 and 4,
 /// the second ignored: sum 2, count 1, mean 2.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options = {});
+/// The same of logits that the caller gives away. If nobody else holds them, their gradient is written
+/// over them: at a vocabulary of 50,000 nothing else in a model is as large.
+Tensor cross_entropy(Tensor&& logits, const Tensor& targets, CrossEntropyOptions options = {});
 /// How many targets are not ignored, as a number of `dtype` on their device.
 Tensor count_targets(const Tensor& targets, int64_t ignore_index = -100, DType dtype = DType::f32);
 Tensor mse_loss(const Tensor& y, const Tensor& target, Reduction reduction = Reduction::mean);

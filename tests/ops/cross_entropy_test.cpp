@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "autograd/node.h"
 #include "ops/ops.h"
 #include "tests/devices.h"
 
@@ -183,7 +184,7 @@ TEST(CrossEntropy, L8_LossOfHalfPrecisionIsInF32) {
 TEST(CrossEntropy, RowsOfEveryLength) {
   for (Device device : test_devices())
     for (DType t : {DType::f32, DType::bf16})
-      for (int64_t C : {1, 2, 7, 8, 31, 256, 1000, 1031, 5000, 50257}) {
+      for (int64_t C : {1, 2, 7, 8, 31, 256, 1000, 1031, 5000, 50257, 50304, 120008}) {
         Generator g(13);
         Tensor z = normal({3, C}, g, 0, 3, t, device);
         Values targets{0, double(C / 2), double(C - 1)};
@@ -197,6 +198,139 @@ TEST(CrossEntropy, RowsOfEveryLength) {
         EXPECT_NEAR(got.loss, want.loss, 64 * roundoff(DType::f32) * std::max(1.0, want.loss)) << C;
         expect_near(got.dz, want.dz, 64 * roundoff(DType::f32) + roundoff(t));
       }
+}
+
+/// Logits that came out of an op, as those of a model do: z = x · 1.
+struct Made {
+  Tensor x, z;
+  Made(Shape shape, DType t, Device device) {
+    Generator g(17);
+    x = normal(shape, g, 0, 3, t, device).requires_grad_();
+    z = mul(x, 1);
+  }
+};
+
+TEST(CrossEntropy, TheGradientIsWrittenOverLogitsThatAreGivenAway) {
+  for (Device device : test_devices())
+    for (DType t : {DType::f64, DType::f32, DType::bf16})
+      for (int64_t C : {5, 64}) {
+        Tensor targets = tensor({3, -100, 0}, {3}, DType::i64, device);
+        Made kept({3, C}, t, device), given({3, C}, t, device);
+        Values before = kept.z.to_vector();
+        const void* place = given.z.raw();
+        const void* arrived = nullptr;
+        given.z.register_hook([&](const Tensor& dz) {
+          arrived = dz.raw();
+          return Tensor();
+        });
+        cross_entropy(kept.z, targets).backward();
+        cross_entropy(std::move(given.z), targets).backward();
+        EXPECT_EQ(kept.z.to_vector(), before);
+        EXPECT_EQ(arrived, place);
+        EXPECT_EQ(kept.x.grad().to_vector(), given.x.grad().to_vector());
+      }
+}
+
+TEST(CrossEntropy, LogitsThatAnotherHasAreNotOverwritten) {
+  for (Device device : test_devices()) {
+    Tensor targets = tensor({3, 1}, {2}, DType::i64, device);
+    auto unchanged = [&](const Tensor& watched, Tensor given, const char* who) {
+      Values before = watched.to_vector();
+      cross_entropy(std::move(given), targets).backward();
+      EXPECT_EQ(watched.to_vector(), before) << who;
+    };
+    Made m({2, 5}, DType::f32, device), viewed({2, 5}, DType::f32, device);
+    unchanged(m.z, m.z, "a second handle");
+    Tensor view = viewed.z.detach();
+    unchanged(view, std::move(viewed.z), "a view");
+    Made n({2, 5}, DType::f32, device);
+    Tensor p = exp(n.x);  // saves its result
+    cross_entropy(std::move(p), targets).backward();
+    Tensor x = n.x.detach().requires_grad_(), q = exp(x);
+    cross_entropy(q, targets).backward();
+    EXPECT_EQ(n.x.grad().to_vector(), x.grad().to_vector());
+    NoGrad guard;
+    Made o({2, 5}, DType::f32, device);
+    Values before = o.z.to_vector();
+    Tensor* z = &o.z;  // no gradient will be asked for
+    cross_entropy(std::move(*z), targets);
+    EXPECT_EQ(o.z.to_vector(), before);
+  }
+}
+
+TEST(CrossEntropy, BackwardAgainAndTimesANumber) {
+  for (Device device : test_devices())
+    for (DType t : {DType::f64, DType::f32, DType::bf16})
+      for (int64_t C : {5, 64}) {
+        Tensor targets = tensor({3, -100, 0}, {3}, DType::i64, device);
+        Made once({3, C}, t, device), twice({3, C}, t, device);
+        cross_entropy(std::move(once.z), targets).backward();
+        Values d = once.x.grad().to_vector();
+        Tensor loss = cross_entropy(std::move(twice.z), targets);
+        for (double factor : {1.0, 4.0, -0.5, 1.0}) {  // powers of two: exact
+          twice.x.zero_grad();
+          loss.backward(full({}, factor, loss.dtype(), device), {.retain_graph = factor != -0.5});
+          Values got = twice.x.grad().to_vector();
+          for (size_t i = 0; i < d.size(); ++i) EXPECT_EQ(got[i], factor * d[i]) << factor;
+          if (factor == -0.5) break;
+        }
+        EXPECT_THROW(loss.backward(), Error);  // the last one kept nothing
+        Made third({3, C}, t, device);
+        try {
+          cross_entropy(std::move(third.z), targets).backward({}, {.create_graph = true});
+          FAIL();
+        } catch (const Error& e) {
+          EXPECT_NE(std::string(e.what()).find("cross_entropy"), std::string::npos) << e.what();
+        }
+      }
+}
+
+TEST(CrossEntropy, ScaleIsInTheLossAndInItsGradient) {
+  for (Device device : test_devices())
+    for (DType t : kFloatingTypes)
+      for (Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
+        Tensor targets = tensor({3, -100, 0}, {3}, DType::i64, device);
+        auto run = [&](double scale) {
+          Made m({3, 8}, t, device);
+          Tensor loss =
+              cross_entropy(std::move(m.z), targets, {.reduction = reduction, .scale = scale});
+          sum(loss).backward();
+          return std::pair{loss.to_vector(), m.x.grad().to_vector()};
+        };
+        auto [loss, d] = run(1);
+        auto [scaled_loss, scaled_d] = run(0.25);
+        for (size_t i = 0; i < loss.size(); ++i) EXPECT_EQ(scaled_loss[i], loss[i] * 0.25);
+        const double lost = t == DType::f16 ? 0x1p-25 : 0;  // a quarter of a small f16 is rounded
+        for (size_t i = 0; i < d.size(); ++i) EXPECT_NEAR(scaled_d[i], d[i] * 0.25, lost);
+      }
+}
+
+// More rows than blocks, some of them without loss, in the kernel that fetches the next row while it
+// works on this one; against the gradient from saved m and s, which losses of rows use.
+TEST(CrossEntropy, RowsThatFollowEachOtherOnAGpu) {
+  for (Device device : test_devices()) {
+    if (!device.is_cuda()) continue;
+    for (DType t : {DType::bf16, DType::f32})
+      for (int64_t C : {24, 50304, 120008}) {
+        const int64_t rows = C == 24 ? 30001 : 701;
+        Values ids;
+        for (int64_t r = 0; r < rows; ++r)
+          ids.push_back(r % 7 == 3 || r % 5 == 4 ? -100 : double(r * 7919 % C));
+        Tensor targets = tensor(ids, {rows}, DType::i32, device);
+        Made a({rows, C}, t, device), b({rows, C}, t, device);
+        CrossEntropyOptions o{.label_smoothing = 0.1, .reduction = Reduction::sum};
+        Tensor total = cross_entropy(std::move(a.z), targets, o);
+        total.backward();
+        o.reduction = Reduction::none;
+        Tensor losses = cross_entropy(b.z, targets, o), reference = sum(losses);
+        reference.backward();
+        EXPECT_NEAR(total.item(), reference.item(), 1e-5 * reference.item()) << C;
+        Tensor difference = cast(a.x.grad(), DType::f64) - cast(b.x.grad(), DType::f64);
+        // p in f32 to some roundings, then each is rounded to T
+        double most = max(abs(difference)).item();
+        EXPECT_LE(most, 64 * roundoff(DType::f32) + roundoff(t)) << C << " " << t;
+      }
+  }
 }
 
 TEST(CrossEntropy, WrongUseSaysWhatWasExpected) {
