@@ -3,16 +3,19 @@
 // a sort by key, which brings together what has to be summed.
 //
 // Note [runs across chunks]
-// The sorted rows are cut into chunks of kChunk. Each is summed, run by run, by a group of threads that
-// own columns. A run inside one chunk goes to the table at once; of a run that crosses chunks each
-// chunk keeps its part, as `tail` where the run begins and as `head` where it goes on:
+// The sorted rows are cut into chunks of 32, one for each lane of a warp, and a chunk into pieces of one
+// key. A piece is summed by a warp, whose lanes own columns. If it is the whole run of its key it goes to
+// the table at once; of a run that crosses chunks each chunk keeps its part, as `tail` where the run
+// begins and as `head` where it goes on:
 //
 //   keys    3 3 5 5 | 5 5 5 5 | 5 7 8 8         chunk 0: 3 to the table, 5 to tail[0]
 //             chunk 0   chunk 1   chunk 2       chunk 1: head[1];   chunk 2: head[2], 7 and 8
 //
 // and tail[0] + head[1] + head[2] is summed afterwards. So an id that occurs a thousand times (text
-// has such words) is no longer work for a single group.
+// has such words) is no longer work for a single warp. And the pieces of a chunk are spread over the
+// warps of a block: most ids are rare, and what takes the time is to wait for their rows.
 #include "ops/lookup_cpu.h"
+#include "ops/row.h"
 
 #if defined(__CUDACC__)
 #include <cub/device/device_radix_sort.cuh>
@@ -91,94 +94,117 @@ struct SortedRows {
 
 inline constexpr int kChunk = 32;
 
-/// Where a thread's V columns are: neighbours that it loads at once, or blockDim.x apart.
+/// A lane has V neighbouring columns of the rows that its warp works on. Blocks that share rows follow
+/// each other, so that a row is read and written as a whole.
 template <int V>
 struct Columns {
-  int64_t first, gap, length;
-  bool wide;
-  __device__ Columns(int64_t n, bool w) : gap(w ? 1 : blockDim.x), length(n), wide(w) {
-    first = int64_t(blockIdx.y) * blockDim.x * V + threadIdx.x * (w ? V : 1);
+  int64_t length, first, group;  // `group`: which rows
+  __device__ explicit Columns(int64_t n) : length(n) {
+    const unsigned blocks = unsigned((n + 32 * V - 1) / (32 * V));
+    group = blockIdx.x / blocks;
+    first = (int64_t(blockIdx.x - group * blocks) * 32 + threadIdx.x) * V;
   }
-  template <class T, class A>
-  __device__ void add(const T* row, A (&sum)[V]) const {
-    if (wide && first < length) {
-      auto pack = *reinterpret_cast<const Pack<T, V>*>(row + first);
-#pragma unroll
-      for (int j = 0; j < V; ++j) sum[j] += A(pack.v[j]);
-    } else if (!wide) {
-#pragma unroll
-      for (int j = 0; j < V; ++j)
-        if (first + j * gap < length) sum[j] += A(row[first + j * gap]);
-    }
+
+  template <class T>
+  __device__ Pack<T, V> read(const T* matrix, int64_t row) const {
+    Pack<T, V> pack{};
+    if (first < length) pack = load_pack<T, V>(matrix + row * length + first);
+    return pack;
   }
-  /// to ← (add ? to : 0) + sum, sum ← 0
   template <class D, class A>
-  __device__ void flush(A (&sum)[V], D* to, bool add) const {
+  __device__ void write(D* matrix, int64_t row, const A (&sum)[V]) const {
+    Pack<D, V> pack;
 #pragma unroll
-    for (int j = 0; j < V; ++j) {
-      int64_t c = first + j * gap;
-      if (c < length) to[c] = D(add ? A(to[c]) + sum[j] : sum[j]);
-      sum[j] = 0;
-    }
+    for (int j = 0; j < V; ++j) pack.v[j] = D(sum[j]);
+    if (first < length) store_pack(matrix + row * length + first, pack);
   }
 };
 
-template <int V, class T, class D, class A>
-__global__ void add_chunks_kernel(SortedRows s, const T* dy, int64_t length, bool wide, D* into,
-                                  bool add, A* heads, A* tails) {
-  int64_t chunk = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-  int64_t begin = chunk * kChunk, end = ::min(begin + kChunk, s.rows);
-  if (begin >= end) return;
-  Columns<V> columns(length, wide);
-  A sum[V] = {};
-  uint32_t key = s.keys[begin];
-  bool head = begin > 0 && s.keys[begin - 1] == key;
-  auto close = [&] {
-    if (head)
-      columns.flush(sum, heads + chunk * length, false);
-    else if (key < s.table_rows)
-      columns.flush(sum, into + key * length, add);
-    head = false;
-  };
-#pragma unroll 4
-  for (int64_t i = begin; i < end; ++i) {
-    if (s.keys[i] != key) {
-      close();
-      key = s.keys[i];
+/// Adds the packs that get(0), …, get(n − 1) ask for, in order: all of a batch before the first is added.
+template <class T, int V, class A, class F>
+__device__ void add_packs(int64_t n, A (&sum)[V], F get) {
+  constexpr int kBatch = 4;
+  for (int64_t i = 0; i < n; i += kBatch) {
+    Pack<T, V> packs[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k)
+      if (i + k < n) packs[k] = get(i + k);
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      if (i + k >= n) break;
+#pragma unroll
+      for (int j = 0; j < V; ++j) sum[j] += A(packs[k].v[j]);
     }
-    columns.add(dy + s.positions[i] * length, sum);
   }
-  bool goes_on = end < s.rows && s.keys[end] == key;
-  if (goes_on && !head)
-    columns.flush(sum, tails + chunk * length, false);
-  else
-    close();
+}
+template <class D, int V, class A>
+__device__ void add_pack(const Pack<D, V>& pack, A (&sum)[V]) {
+#pragma unroll
+  for (int j = 0; j < V; ++j) sum[j] += A(pack.v[j]);
+}
+
+template <int V, class T, class D, class A>
+__global__ void __launch_bounds__(256) add_chunks_kernel(SortedRows s, const T* dy, int64_t length,
+                                                         D* into, bool add, A* heads, A* tails) {
+  const int lane = int(threadIdx.x);
+  const Columns<V> columns(length);
+  const int64_t chunk = columns.group, begin = chunk * kChunk;
+  const int size = int(::min(int64_t(kChunk), s.rows - begin));
+  const uint32_t key = lane < size ? s.keys[begin + lane] : s.table_rows,
+                 position = lane < size ? s.positions[begin + lane] : 0;
+  const uint32_t before = __shfl_up_sync(~0u, key, 1);
+  unsigned starts = __ballot_sync(~0u, lane < size && (lane == 0 || key != before));
+  const bool began_before = begin > 0 && s.keys[begin - 1] == __shfl_sync(~0u, key, 0);
+  const bool goes_on =
+      begin + size < s.rows && s.keys[begin + size] == __shfl_sync(~0u, key, size - 1);
+  for (int piece = 0; starts; ++piece) {
+    const int first = __ffs(int(starts)) - 1;
+    starts &= starts - 1;
+    if (piece % int(blockDim.y) != int(threadIdx.y)) continue;
+    const int last = starts ? __ffs(int(starts)) - 1 : size;
+    const uint32_t id = __shfl_sync(~0u, key, first);
+    const bool head = first == 0 && began_before, tail = last == size && goes_on;
+    if (id == s.table_rows) continue;  // of invalid ids
+    const bool whole = !head && !tail;
+    Pack<D, V> old{};  // asked for with the rows
+    if (add && whole) old = columns.read(into, id);
+    A sum[V] = {};
+    add_packs<T>(last - first, sum, [&](int64_t i) {
+      return columns.read(dy, __shfl_sync(~0u, position, first + int(i)));
+    });
+    add_pack(old, sum);
+    if (whole)
+      columns.write(into, id, sum);
+    else
+      columns.write(head ? heads : tails, chunk, sum);
+  }
 }
 
 /// Sums the parts of the run that begins in a chunk and leaves it.
 template <int V, class D, class A>
-__global__ void add_parts_kernel(SortedRows s, int64_t length, D* into, bool add, const A* heads,
-                                 const A* tails) {
-  int64_t chunk = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-  int64_t begin = chunk * kChunk, end = begin + kChunk;
+__global__ void __launch_bounds__(256) add_parts_kernel(SortedRows s, int64_t length, D* into,
+                                                        bool add, const A* heads, const A* tails) {
+  const Columns<V> columns(length);
+  const int64_t chunk = columns.group * blockDim.y + threadIdx.y;
+  const int64_t begin = chunk * kChunk, end = begin + kChunk;
   if (end >= s.rows || s.keys[end] != s.keys[end - 1]) return;
-  uint32_t key = s.keys[end];
-  bool began_before = begin > 0 && s.keys[begin - 1] == key;
+  const uint32_t key = s.keys[end];
+  const bool began_before = begin > 0 && s.keys[begin - 1] == key;
   if (began_before || key == s.table_rows) return;
-  int64_t low = end + 1, high = s.rows;  // the first sorted row of another key
-  while (low < high) {
-    int64_t middle = (low + high) / 2;
-    if (s.keys[middle] == key)
-      low = middle + 1;
-    else
-      high = middle;
+  int64_t parts = 1;  // of the run: one in each chunk that begins with its key, and the first
+  for (int more = 32; more == 32; parts += more) {
+    const int64_t next = (chunk + parts + threadIdx.x) * kChunk;
+    const bool same = next < s.rows && s.keys[next] == key;
+    more = __ffs(int(~__ballot_sync(~0u, same))) - 1;
+    if (more < 0) more = 32;
   }
-  Columns<V> columns(length, false);
+  Pack<D, V> old{};
+  if (add) old = columns.read(into, key);
   A sum[V] = {};
-  columns.add(tails + chunk * length, sum);
-#pragma unroll 4
-  for (int64_t c = chunk + 1; c <= (low - 1) / kChunk; ++c) columns.add(heads + c * length, sum);
-  columns.flush(sum, into + key * length, add);
+  add_packs<A>(parts, sum,
+               [&](int64_t i) { return columns.read(i == 0 ? tails : heads, chunk + i); });
+  add_pack(old, sum);
+  columns.write(into, key, sum);
 }
 
 template <class T>
@@ -213,26 +239,34 @@ inline SortedRows sort_rows(Device device, const char* op, const RowMap& m, cons
   return {keys + n, keys + 3 * n, n, rows};
 }
 
+template <int V, class T, class D>
+void add_sorted(Device device, const SortedRows& s, int64_t length, const T* dy, D* into,
+                bool add) {
+  using A = Compute<T>;
+  cudaStream_t stream = cuda::stream(device);
+  const int64_t chunks = (s.rows + kChunk - 1) / kChunk;
+  Tensor parts = device_array<A>(2 * chunks * length, device);
+  A *heads = static_cast<A*>(parts.raw()), *tails = heads + chunks * length;
+  const dim3 block(32, 8);
+  const int64_t columns = blocks_for(length, 32 * V);
+  add_chunks_kernel<V>
+      <<<unsigned(chunks * columns), block, 0, stream>>>(s, dy, length, into, add, heads, tails);
+  add_parts_kernel<V><<<unsigned(blocks_for(chunks, block.y) * columns), block, 0, stream>>>(
+      s, length, into, add, heads, tails);
+  cuda::check_launch("add rows");
+}
+
 template <class T, class D>
 void cuda_add(Device device, const char* op, const RowMap& m, const Keys& k, const T* dy, D* into,
               bool add) {
-  using A = Compute<T>;
   constexpr int V = 16 / sizeof(T);
-  cudaStream_t stream = cuda::stream(device);
   if (!add) cuda::fill_bytes(device, into, 0, size_t(m.table_rows() * m.length) * sizeof(D));
   if (m.rows() == 0 || m.length == 0) return;
   Tensor memory;
-  SortedRows s = sort_rows(device, op, m, k, memory);
-  int64_t chunks = (s.rows + kChunk - 1) / kChunk;
-  Tensor parts = device_array<A>(2 * chunks * m.length, device);
-  A *heads = static_cast<A*>(parts.raw()), *tails = heads + chunks * m.length;
-  dim3 block(threads_for((m.length + V - 1) / V));
-  block.y = 128 / block.x;
-  dim3 grid(blocks_for(chunks, block.y), blocks_for(m.length, block.x * V));
-  bool wide = m.length % V == 0 && aligned_to(16, dy);
-  add_chunks_kernel<V><<<grid, block, 0, stream>>>(s, dy, m.length, wide, into, add, heads, tails);
-  add_parts_kernel<V><<<grid, block, 0, stream>>>(s, m.length, into, add, heads, tails);
-  cuda::check_launch("add rows");
+  const SortedRows s = sort_rows(device, op, m, k, memory);
+  const bool wide = m.length % V == 0 && aligned_to(16, dy) && aligned_to(V * sizeof(D), into);
+  wide ? add_sorted<V>(device, s, m.length, dy, into, add)
+       : add_sorted<1>(device, s, m.length, dy, into, add);
 }
 
 }  // namespace gradus::detail
