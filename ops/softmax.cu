@@ -116,9 +116,12 @@ __global__ void __launch_bounds__(512, 2)
     row.each([&](int64_t, A v) { m[0] = v > m[0] ? v : m[0]; });
     join_row(Largest{}, m);
     const A shift = m[0] == kMinusInfinity<A> ? A(0) : m[0];
-    row.each([&](int64_t, A v) { s[0] += math::exp(v - shift); });
+    row.each([&](int64_t, A v) { s[0] += exp_for<T>(v - shift); });
     join_row(Sum{}, s);
-    row.store(y + r * n, Normalise<A, kLog>(shift, s[0]));
+    const Normalise<A, kLog> normalise(shift, s[0]);
+    row.store(y + r * n, [&](int64_t i, A v) {
+      return kLog ? normalise(i, v) : exp_for<T>(v - shift) * normalise.factor;
+    });
   }
 }
 
