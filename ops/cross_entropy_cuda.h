@@ -9,7 +9,7 @@
 //
 // so nothing but m and s is passed between threads, and memory is busy during both passes.
 #include "ops/cross_entropy.h"
-#include "ops/row.h"
+#include "ops/rows_ahead.h"
 
 #if defined(__CUDACC__)
 
@@ -103,7 +103,7 @@ class HeldRow {
   __device__ void fetch_stage(int stage) const {
     const int end = ::min(kept_, end_of(stage));
     for (int i = begin_of(stage); i < end; i += int(blockDim.x))
-      fetch(memory_ + i, row_ + column(i));
+      fetch(shared_address(memory_ + i), row_ + column(i));
     end_group();
   }
   /// f(i, pack) on each pack of a stage. Each is read before f is called.

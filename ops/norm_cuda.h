@@ -2,7 +2,7 @@
 // Norms on a GPU: the row in registers, one pass over memory (see ops/row.h). While a row is worked on,
 // the next ones are on their way.
 #include "ops/norm.h"
-#include "ops/row.h"
+#include "ops/rows_ahead.h"
 
 #if defined(__CUDACC__)
 
@@ -83,21 +83,20 @@ __global__ void __launch_bounds__(512) streamed_forward_kernel(const Forward<T> 
   }
 }
 
-template <Adds kAdds>
-constexpr int kForwardInputs = kAdds == Adds::nothing ? 1 : 2;
-
-inline constexpr int kForwardPacks = 4;  // a thread
+inline constexpr int kForwardPacks = 4, kForwardThreads = 256;
+template <Adds kAdds, class T>
+using ForwardRows = RowsAhead<T, kForwardPacks, kAdds == Adds::nothing ? 1 : 2, kForwardThreads>;
 
 /// Parameters are read where they are needed, from the nearest cache: registers do not hold them.
 template <Adds kAdds, class T>
-__global__ void __launch_bounds__(256, kAdds == Adds::nothing ? 3 : 2)
+__global__ void __launch_bounds__(kForwardThreads, kAdds == Adds::nothing ? 3 : 2)
     forward_kernel(const Forward<T> f) {
   using R = Row<T, kForwardPacks>;
-  constexpr int kInputs = kForwardInputs<kAdds>;
+  constexpr int kInputs = kAdds == Adds::nothing ? 1 : 2;
   extern __shared__ __align__(16) unsigned char shared[];
   const T* inputs[kInputs] = {f.x};
   if constexpr (kInputs == 2) inputs[1] = f.branch;
-  RowsAhead<T, kForwardPacks, kInputs> ahead(shared, inputs, f.rows, f.n);
+  ForwardRows<kAdds, T> ahead(shared, inputs, f.rows, f.n);
   RowSums<Compute<T>> sum_row;
   for (int64_t r = first_row(); r < f.rows; r += row_step()) {
     ahead.step();
@@ -207,18 +206,21 @@ __global__ void __launch_bounds__(512) streamed_backward_kernel(const Backward<T
   }
 }
 
-template <Adds kAdds>
-constexpr int kBackwardInputs = kAdds == Adds::nothing ? 2 : 3;
+template <int kPacks>
+constexpr int kBackwardThreads = kPacks == 1 ? 768 : 512;
+template <Adds kAdds, class T, int kPacks>
+using BackwardRows = RowsAhead<T, kPacks, kAdds == Adds::nothing ? 2 : 3, kBackwardThreads<kPacks>>;
 
 template <Adds kAdds, class T, int kPacks>
-__global__ void __launch_bounds__(kPacks == 1 ? 768 : 512, 1) backward_kernel(const Backward<T> b) {
+__global__ void __launch_bounds__(kBackwardThreads<kPacks>, 1)
+    backward_kernel(const Backward<T> b) {
   using A = Compute<T>;
   using R = Row<T, kPacks>;
-  constexpr int kInputs = kBackwardInputs<kAdds>;
+  constexpr int kInputs = kAdds == Adds::nothing ? 2 : 3;
   extern __shared__ __align__(16) unsigned char shared[];
   const T* inputs[kInputs] = {b.x, b.dy};
-  if constexpr (kInputs == 3) inputs[2] = b.ds;
-  RowsAhead<T, kPacks, kInputs> ahead(shared, inputs, b.rows, b.n);
+  if constexpr (kInputs == 3) inputs[2] = b.ds ? b.ds : b.x;  // fetched for nothing
+  BackwardRows<kAdds, T, kPacks> ahead(shared, inputs, b.rows, b.n);
   A* part = b.parts + blockIdx.x * b.sums * b.n;
   Columns<A, R::kSlots> dgamma(part, b.n), dbeta(part, b.n), dbias(part, b.n);
   const R gamma(b.gamma, b.n);
@@ -232,8 +234,8 @@ __global__ void __launch_bounds__(kPacks == 1 ? 768 : 512, 1) backward_kernel(co
     ahead.step();
     const R x = ahead.row(0), dy = ahead.row(1);
     const auto d = differentiate_row(b, row, x, dy, gamma, dgamma, dbeta, sum_row);
-    write_row<kAdds>(b, r, d, x, dy, gamma, kInputs == 3 ? ahead.row(kInputs - 1) : R(nullptr, b.n),
-                     dbias);
+    write_row<kAdds>(b, r, d, x, dy, gamma,
+                     kInputs == 3 && b.ds ? ahead.row(kInputs - 1) : R(nullptr, b.n), dbias);
   }
   __syncthreads();  // everyone is done with what was fetched
   A* memory = reinterpret_cast<A*>(shared);
@@ -278,9 +280,8 @@ void forward_cuda(Device device, const Forward<T>& f) {
   if constexpr (sizeof(T) < 8) {
     const unsigned width = row_width<T>(f.n, kForwardPacks);
     if (width <= 256 && is_held<T>(f.n, {f.x, f.gamma, f.beta, f.y, f.branch, f.bias, f.sum})) {
-      const dim3 threads = rows_of(width, 256);
-      const size_t bytes =
-          RowsAhead<T, kForwardPacks, kForwardInputs<kAdds>>::kBytes * threads.x * threads.y;
+      const dim3 threads = rows_of(width, kForwardThreads);
+      const size_t bytes = ForwardRows<kAdds, T>::kBytes;
       auto kernel = forward_kernel<kAdds, T>;
       allow_shared(kernel, bytes);
       kernel<<<blocks(threads, kAdds == Adds::nothing ? 3 : 2), threads, bytes, stream>>>(f);
@@ -307,9 +308,9 @@ BackwardLaunch backward_launch(const Backward<T>& b) {
   const unsigned one = row_width<T>(b.n, 1), two = row_width<T>(b.n, 2);
   BackwardLaunch l{0, dim3(std::min(512u, one)), 4 * kMultiprocessors};
   if (held && one <= 128)
-    l = {1, rows_of(one, 768), kMultiprocessors};
+    l = {1, rows_of(one, kBackwardThreads<1>), kMultiprocessors};
   else if (held && two <= 512)
-    l = {2, rows_of(two, 512), kMultiprocessors};
+    l = {2, rows_of(two, kBackwardThreads<2>), kMultiprocessors};
   const int64_t blocks = (b.rows + l.threads.y - 1) / l.threads.y;
   l.blocks = unsigned(std::min<int64_t>(l.blocks, blocks));
   return l;
@@ -326,8 +327,7 @@ void backward_cuda(Device device, const Backward<T>& b) {
   const BackwardLaunch l = backward_launch(b);
   auto held = [&]<int kPacks>() {
     auto kernel = backward_kernel<kAdds, T, kPacks>;
-    size_t bytes = RowsAhead<T, kPacks, kBackwardInputs<kAdds>>::kBytes * l.threads.x * l.threads.y;
-    bytes = std::max(bytes, size_t(b.n) * sizeof(Compute<T>));
+    const size_t bytes = BackwardRows<kAdds, T, kPacks>::kBytes;  // n sums fit in, too
     allow_shared(kernel, bytes);
     kernel<<<l.blocks, l.threads, bytes, stream>>>(b);
   };

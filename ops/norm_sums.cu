@@ -61,7 +61,7 @@ void sum_cpu(const SumOfParts<A>& s) {
 
 /// 32 columns of one sum a block: each of its 32 warps sums every 32nd part, then warp 0 the warps.
 template <class A>
-__global__ void __launch_bounds__(1024) sum_parts_kernel(const SumOfParts<A> s) {
+__global__ void __launch_bounds__(1024) sum_parts_kernel(__grid_constant__ const SumOfParts<A> s) {
   __shared__ A sums[32][33];
   const Target<A>& target = s.targets[blockIdx.y];
   const int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
