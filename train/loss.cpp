@@ -22,9 +22,10 @@ bool is_chosen(int64_t i, int64_t n, int64_t k) { return i * k % n < k; }
 }  // namespace
 
 Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& targets,
-                Generator* dropout) {
-  return model.gpt.loss(inputs, targets, dropout,
-                        {.ignore_index = kIgnoreTarget, .reduction = Reduction::sum});
+                Generator* dropout, double scale) {
+  return model.gpt.loss(
+      inputs, targets, dropout,
+      {.ignore_index = kIgnoreTarget, .reduction = Reduction::sum, .scale = scale});
 }
 
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,

@@ -8,12 +8,12 @@
 
 namespace gradus::train {
 
-/// Σ ℓ over the targets (rows, length), ids on the model's device: a recorded scalar, in f32. `dropout`
-/// may be null where the model is in evaluation mode or drops nothing.
+/// `scale` times Σ ℓ over the targets (rows, length), ids on the model's device: a recorded scalar, in
+/// f32. `dropout` may be null where the model is in evaluation mode or drops nothing.
 Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& targets,
-                Generator* dropout);
+                Generator* dropout, double scale = 1);
 
-/// The same over `rows` rows of a batch on the host, from row `first` on.
+/// Σ ℓ over `rows` rows of a batch on the host, from row `first` on.
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
                 Generator* dropout);
 

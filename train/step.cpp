@@ -46,8 +46,7 @@ void StepRunner::compute(int64_t targets) {
   Tensor total;
   for (int64_t m = 0; m < settings_.accumulate; ++m) {
     const Tensor loss = loss_sum(state_.model, batch_.inputs(m * rows, rows),
-                                 batch_.targets(m * rows, rows), &state_.dropout) *
-                        share;
+                                 batch_.targets(m * rows, rows), &state_.dropout, share);
     loss.backward();
     total = total ? total + loss.detach() : loss.detach();
   }
