@@ -60,6 +60,9 @@ mutant ops/matmul.cpp 's/gemm_into\(n.into->buffer, t\(dY\), X, beta\)/gemm_into
 mutant ops/matmul.cpp 's/if \(has_bias && need\[2\]\) db = sum\(dY, \{0\}\)/if (has_bias \&\& need[2]) db = mul(sum(dY, {0}), 0.5)/' "$case/linear_*f64*"
 mutant ops/softmax.cu 's/total \+= D::term\(A\(y\[i\]\), A\(dy\[i\]\)\);//'                   "$case/softmax_*f64*"
 mutant ops/softmax.cu 's/live \+= D::is_live\(A\(y\[i\]\)\);//'                              "$case/log_softmax_*f64*"
+mutant ops/add_norm.cu 's/return \{dx, dy, sums\[2\]/return {dx, dx, sums[2]/'              "$case/add_layer_norm_*f64*"
+mutant ops/cross_entropy.cu 's/logits && logits.is_sole_owner\(\)/bool(logits)/'           'CrossEntropy.LogitsThat*'
+mutant ops/cross_entropy.cu 's/keeps_graph\(\) \? at_once : std::move/keeps_graph() ? std::move(at_once) : std::move/' 'CrossEntropy.BackwardAgain*'
 # the engine: counting, ownership, release, hooks, order of destruction
 mutant autograd/engine.cpp 's/if \(i < dx.size\(\) && dx\[i\]\) \{/if (i >= dx.size() || !dx[i]) continue;\n      {/' 'Engine.AnOpMayReturn*'
 mutant autograd/engine.cpp 's/node->gradient_slots.clear\(\);$//'                            'Engine.AFailedBackward*'
@@ -77,6 +80,7 @@ mutant optim/adam.cu     's/fused\(std::sqrt\(v\), root, epsilon\)/std::sqrt(fus
 mutant optim/optimizer.cpp 's/^  if \(result.applied\)/  if (true)/'                          'Step.O1*'
 mutant ops/self_attention.cpp 's/parts\[1\]\), heads_first\(parts\[2\]/parts[2]), heads_first(parts[1]/' 'Gpt.Rows*'
 mutant models/attention.cpp 's/cache \? cache->length\(\) : 0/0/'                              'Gpt.S16*'
+mutant models/transformer.cpp 's/, \.mask = s\.mask//'                                     'Transformer.AStream*'
 mutant models/gpt.cpp    's/run\(i \+ 1, /run(1, /'                                            'Gpt.R5_Blocks*'
 
 echo "$caught mutants caught, $survived not"
