@@ -11,6 +11,7 @@
 #include "core/parallel_for.h"
 #include "ops/gemm.h"
 #include "ops/gemm_blocks.h"
+#include "ops/gemm_count.h"
 #include "ops/gemm_dot.h"
 
 namespace gradus {
@@ -159,8 +160,14 @@ void check_sizes(const Gemm& g) {
 
 }  // namespace
 
+int64_t& multiply_adds() {
+  thread_local int64_t count = 0;
+  return count;
+}
+
 void gemm_cpu(const Gemm& g, const void* a, const void* b, void* c) {
   check_sizes(g);
+  multiply_adds() += g.batch * g.m * g.n * g.k;
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   dispatch_floating("gemm", g.type, [&]<class T>() {
     const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "models/gpt.h"
+#include "nn/init.h"
+#include "ops/gemm_count.h"
+#include "ops/ops.h"
 #include "tests/train/helpers.h"
+#include "train/machine.h"
 
 namespace gradus::train {
 namespace {
@@ -21,6 +26,37 @@ TEST(Flops, T1_Gpt2Small) {
   const ModelSize gpt2{12, 768, 1024, 50257, 12, 12, 3072, false};
   EXPECT_EQ(matrix_parameters(gpt2), 84'934'656 + 38'597'376);
   EXPECT_EQ(flops_per_token(gpt2, AttentionCount::full), 6.0 * 123'532'032 + 113'246'208);
+}
+
+// What a forward and backward of that model really multiplies: twice the formula's FLOPs are
+// multiply-adds. Backward computes the scores once more, which the formula does not count: LTC.
+TEST(Flops, T1_TheProductsOfAStepAreThoseOfTheFormula) {
+  const ModelSize m = small_gpt();
+  for (const bool llama : {false, true}) {
+    GptConfig c{.layers = m.layers,
+                .width = m.width,
+                .heads = m.heads,
+                .ffn = m.mlp_width,
+                .vocab = m.vocabulary,
+                .max_length = m.context};
+    ModelSize size = m;
+    if (llama) {
+      c.norm = NormKind::rms, c.position = PositionKind::rope, c.activation = Activation::swiglu;
+      c.tied = c.bias = false;
+      c.kv_heads = size.kv_heads = 1;
+      size.gated_mlp = true;
+    }
+    Gpt gpt(c);
+    nn::initialize(gpt, 1);
+    use_threads(1);  // a thread counts its own products
+    const Tensor ids = zeros({3, m.context}, DType::i32);
+    const int64_t before = multiply_adds();
+    gpt.loss(ids, ids).backward();
+    const double counted = double(multiply_adds() - before) / double(3 * m.context);
+    use_threads(0);
+    const double scores = double(m.layers * m.context * m.width);
+    EXPECT_EQ(counted, flops_per_token(size, AttentionCount::full) / 2 + scores) << llama;
+  }
 }
 
 TEST(Flops, T2_ThePrintoutHasBothConventionsAndTheirValues) {

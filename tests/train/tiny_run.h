@@ -67,7 +67,8 @@ inline std::vector<nlohmann::json> metrics_of(const std::string& directory) {
   std::istringstream file(read_text(directory + "/" + kMetricsFile));
   for (std::string line; std::getline(file, line);) {
     lines.push_back(nlohmann::json::parse(line));
-    for (const char* timed : {"tokens_per_second", "memory", "mfu", "mfu_full"}) lines.back().erase(timed);
+    for (const char* timed : {"tokens_per_second", "memory", "mfu", "mfu_full"})
+      lines.back().erase(timed);
   }
   return lines;
 }
