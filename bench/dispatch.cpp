@@ -4,7 +4,8 @@
 //   bench/dispatch [--ops 200] [--rounds 30]
 //
 // Prints one JSON line for each: the launch of an empty kernel, then what an op takes in all. `above` is
-// what we add to the launches that it makes. Reference (PyTorch 2.11, C++ API, the same GPU): add 8.55 µs.
+// what we add to the launches that it makes. On an H200 in a virtual machine: launch 4.1 µs, mul 4.8,
+// recorded 4.8, with its backward 19.8 for 4 launches. PyTorch 2.11 from C++ on such a GPU: add 8.6.
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 

@@ -52,6 +52,13 @@ TEST(Options, GemmTuningNamesAFile) {
   EXPECT_EQ(parse({"--gemm-tuning", "gemm.txt"}).gemm_tuning, "gemm.txt");
 }
 
+TEST(Options, HowAStepIsRunIsNoSetting) {
+  const TrainRequest r = parse({"--cuda-graph", "--profile", "trace.json"});
+  EXPECT_TRUE(r.cuda_graph);
+  EXPECT_EQ(r.profile, "trace.json");
+  EXPECT_FALSE(parse({}).cuda_graph);
+}
+
 TEST(Options, UnknownOnesAndUnreadableValuesAreErrors) {
   EXPECT_THROW(parse({"--layer", "3"}), CLI::ParseError);
   EXPECT_THROW(parse({"--layers", "three"}), CLI::ParseError);
