@@ -44,6 +44,11 @@ Tensor full_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
   return expand(mask, {q.size(0), q.size(1), q.size(2), k.size(2)});
 }
 
+/// (B, 1, 1, Tk) of u8: key j of sequence b shows if j < lengths[b].
+Tensor mask_of(const Tensor& lengths, int64_t keys) {
+  return less(arange(keys, DType::i32, lengths.device()), reshape(lengths, {lengths.size(0), 1, 1, 1}));
+}
+
 /// k or v with 0 in the rows that the mask hides from every query: NaN may stand there.
 Tensor without_hidden(const Tensor& x, const Tensor& mask) {
   if (!mask || mask.numel() == 0 || x.numel() == 0) return x;
@@ -71,7 +76,9 @@ struct Attention {
   Tensor forward(const Tensor& Q, const Tensor& K, const Tensor& V) {
     q = Q, k = K, v = V, mask = options.mask;
     Tensor y;
-    flash = !options.mask && options.dropout == 0 && flash_attention_fits(Q, K, V);
+    bool general = options.mask || options.dropout == 1 || options.scale <= 0;
+    flash = !general && flash_attention_fits(Q, K, V);
+    if (!flash && options.lengths) mask = mask_of(options.lengths, K.size(2));
     if (flash) {
       y = empty_heads(Q, Q.dtype());
       rows = empty({Q.size(0), Q.size(1), Q.size(2)}, DType::f32, Q.device());
@@ -98,7 +105,9 @@ struct Attention {
 
  private:
   FlashInputs flash_inputs(const Tensor& Q, const Tensor& K, const Tensor& V) const {
-    return {grouped(Q.detach(), K.size(1)), K.detach(), V.detach(), options.causal, options.scale};
+    return {.q = grouped(Q.detach(), K.size(1)), .k = K.detach(), .v = V.detach(),
+            .causal = options.causal, .scale = options.scale, .lengths = options.lengths,
+            .stream = stream, .threshold = threshold(), .keep_scale = keep_scale()};
   }
 
   uint64_t threshold() const { return drop_threshold(options.dropout); }
@@ -248,6 +257,10 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const At
         "; needed are (B, H, Tq, d), (B, Hkv, Tk, d) twice, H a multiple of Hkv");
   check(o.dropout >= 0 && o.dropout <= 1, "attention: dropout ", o.dropout, " is no probability");
   check(o.dropout == 0 || o.generator, "attention: dropout needs a generator");
+  check(!o.lengths || (o.lengths.shape() == Shape{q.size(0)} && o.lengths.dtype() == DType::i32 &&
+                       o.lengths.device() == q.device() && !o.mask),
+        "attention: lengths ", o.lengths.describe(), "; needed is one i32 a sequence on ", q.device(),
+        ", and no mask beside them");
   if (!o.mask) return;
   check(o.mask.rank() == 4 && (o.mask.dtype() == DType::u8 || o.mask.dtype() == q.dtype()) &&
             o.mask.device() == q.device(),
@@ -291,6 +304,14 @@ static const Gradcheck checks[] = {
      [](Sampler& s) {
        Tensor bias = s.constant({1, 2, 3, 5});
        return attention(s.normal({2, 2, 3, 4}), s.normal({2, 1, 5, 4}), s.normal({2, 1, 5, 4}), {.mask = bias});
+     },
+     false, 64},
+    {"attention",
+     [](Sampler& s) {
+       Generator g(6);
+       Tensor lengths = to(tensor({3, 0}, {2}, DType::i32), s.device());
+       return attention(s.normal({2, 2, 3, 64}), s.normal({2, 2, 5, 64}), s.normal({2, 2, 5, 64}),
+                        {.lengths = lengths, .dropout = 0.3, .generator = &g});
      },
      false, 64},
     {"attention",

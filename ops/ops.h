@@ -176,6 +176,7 @@ Tensor rope(const Tensor& x, RopeOptions options = {});                // (…, 
 struct AttentionOptions {
   bool causal = false;               // query i of Tq sees keys j ≤ i + Tk − Tq
   Tensor mask{};                     // broadcasts to (B, H, Tq, Tk): u8 (0 hides) or floating (is added)
+  Tensor lengths{};                  // i32 (B): sequence b has keys 0 … lengths[b] − 1; instead of a mask
   double dropout = 0;
   Generator* generator = nullptr;    // needed where dropout > 0
   double scale = 0;                  // 0: 1/√d

@@ -53,11 +53,21 @@ struct SelfAttention {
   static constexpr auto name = "self_attention";
   SelfAttentionOptions options{};
   double scale = 1;
-  Saved packed{};  // rotated
+  Philox stream{};  // of dropout
+  Saved packed{};   // rotated
   SavedOutput o{};
   Tensor lse{};  // (B, G·n, T)
 
-  FlashInputs inputs(const Parts& p) const { return {p.q, p.k, p.v, options.causal, scale}; }
+  FlashInputs inputs(const Parts& p) const {
+    return {.q = p.q,
+            .k = p.k,
+            .v = p.v,
+            .causal = options.causal,
+            .scale = scale,
+            .stream = stream,
+            .threshold = drop_threshold(options.dropout),
+            .keep_scale = 1 / (1 - options.dropout)};
+  }
 
   Tensor forward(const Tensor& input) {
     Tensor x = input;
@@ -112,11 +122,13 @@ Tensor merge_heads(const Tensor& x) {
 
 Tensor self_attention(const Tensor& packed, SelfAttentionOptions o) {
   check_packed(packed);
-  if (!o.mask && o.dropout == 0 && packed.is_contiguous()) {
+  double scale = o.scale != 0 ? o.scale : 1 / std::sqrt(double(packed.size(4)));
+  bool drops = o.dropout > 0 && o.dropout < 1 && o.generator;
+  if (!o.mask && !o.lengths && (o.dropout == 0 || drops) && scale > 0 && packed.is_contiguous()) {
     Parts p(packed.detach());
     if (flash_attention_fits(p.q, p.k, p.v)) {
-      double scale = o.scale != 0 ? o.scale : 1 / std::sqrt(double(packed.size(4)));
-      return apply(SelfAttention{.options = o, .scale = scale}, packed);
+      Philox stream = o.dropout > 0 ? o.generator->next() : Philox{};
+      return apply(SelfAttention{.options = o, .scale = scale, .stream = stream}, packed);
     }
   }
   UnpackedHeads heads = unpack_heads(packed);
