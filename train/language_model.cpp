@@ -15,8 +15,12 @@ ModelSize model_size(const Settings& s) {
           .gated_mlp = s.family == "llama"};
 }
 
+DType dtype_of(const Settings& s) {
+  return s.dtype == "bf16" ? DType::bf16 : s.dtype == "f16" ? DType::f16 : DType::f32;
+}
+
 LanguageModel::LanguageModel(const Settings& s, Device device)
-    : gpt(config_of(s)), device(device), dtype(s.dtype == "bf16" ? DType::bf16 : DType::f32) {
+    : gpt(config_of(s)), device(device), dtype(train::dtype_of(s)) {
   gpt.recompute_blocks = s.recompute;
   nn::name_parameters(gpt);
 }

@@ -12,6 +12,9 @@ namespace gradus::train {
 /// What FLOPs are counted from.
 ModelSize model_size(const Settings& settings);
 
+/// The type of parameters and activations.
+DType dtype_of(const Settings& settings);
+
 struct LanguageModel {
   Gpt gpt;
   Device device;

@@ -48,12 +48,12 @@ std::string machine_name(Device device) {
 
 void check_dtype(Device device, DType dtype) {
   check(dtype != DType::bf16 || !device.is_cuda() || has_bf16(device), "", device, " (",
-        device.is_cuda() ? device_name(device) : "", ") has no bf16 arithmetic; use --dtype f32");
+        device.is_cuda() ? device_name(device) : "", ") has no bf16 arithmetic; use --dtype f16, with a loss scale, or f32");
 }
 
 std::optional<double> machine_peak(Device device, DType dtype) {
   if (!device.is_cuda()) return std::nullopt;
-  return peak_flops(device_name(device), dtype == DType::bf16 ? Precision::bf16 : Precision::f32);
+  return peak_flops(device_name(device), size_of(dtype) == 2 ? Precision::bf16 : Precision::f32);
 }
 
 int64_t memory_in_use(Device device) {

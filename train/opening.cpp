@@ -74,7 +74,7 @@ std::string model_text(const Settings& s) {
 
 std::string opening(const Settings& s, const RunData& data, Device device, int64_t parameters,
                     int64_t first_step, const std::string& directory) {
-  const auto peak = machine_peak(device, s.dtype == "bf16" ? DType::bf16 : DType::f32);
+  const auto peak = machine_peak(device, dtype_of(s));
   const std::string mfu = peak ? "MFU is against a peak of " + with_prefix(*peak) + "FLOP/s"
                                : std::string("MFU n/a: the peak of this machine is not known");
   return "data     " + data.description +                                      //

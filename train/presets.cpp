@@ -45,6 +45,7 @@ Settings preset(const std::string& name) {
   s.tokenizer = "bytes";
   s.holdout = 0.05;
   s.accumulate = s.seed = 1;
+  s.optimizer = "adamw";
   s.weight_decay = 0.1;
   s.beta1 = 0.9, s.beta2 = 0.99, s.epsilon = 1e-8;
   s.clip = 1;

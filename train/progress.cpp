@@ -53,6 +53,7 @@ std::string progress_line(const Progress& p, int width) {
       {3, bytes_text(p.memory)},
       {7, duration_text(p.seconds_left) + " left"},
   };
+  if (p.loss_scale != 1) fields.insert(fields.begin() + 4, {1, format("scale %g", p.loss_scale)});
   while (fields.size() > 1 && int64_t(join(fields).size()) > width)
     fields.erase(std::min_element(fields.begin(), fields.end(), [](const Field& a, const Field& b) {
       return a.importance < b.importance;

@@ -25,6 +25,7 @@ struct Progress {
   std::optional<Utilisation> mfu;  // absent on a device whose peak is not known
   int64_t memory = 0;              // bytes
   double seconds_left = 0;
+  double loss_scale = 1;  // shown where it is another
 };
 
 /// The line in at most `width` columns: what matters least is left out first.

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "train/checkpoint_writer.h"
+#include "train/optimizers.h"
 
 namespace gradus::train {
 namespace {
@@ -30,9 +31,13 @@ std::string stored_name(const std::string& name) {
 
 std::vector<StateTensor> tensors_of(RunState& state) {
   std::vector<StateTensor> tensors = parameters_of(state.model.gpt);
-  for (const optim::NamedState& s : state.optimizer.state())
+  for (const optim::NamedState& s : state.optimizer->state())
     tensors.push_back({stored_name(s.name), s.value, {}});
   return tensors;
+}
+
+optim::GradScaler::State scaler_from(const json& j) {
+  return {j.at("scale"), j.at("good"), j.at("hysteresis")};
 }
 
 // Calls f, and says which checkpoint it was when JSON is not as expected.
@@ -58,10 +63,8 @@ sched::LearningRate learning_rate(const Settings& s) {
 
 RunState::RunState(const Settings& s, Device device, const CheckpointReader* weights)
     : model(initialized(s, device, weights)),
-      optimizer(model.gpt, {.beta1 = s.beta1,
-                            .beta2 = s.beta2,
-                            .epsilon = s.epsilon,
-                            .weight_decay = s.weight_decay}),
+      optimizer(make_optimizer(s, model.gpt)),
+      precision(*optimizer, loss_scale(s)),
       schedule(learning_rate(s), {.start = s.weight_decay, .end = s.weight_decay}),
       dropout(mix(uint64_t(s.seed) ^ fnv1a("dropout"))) {}
 
@@ -71,9 +74,14 @@ std::string RunState::save(const std::string& directory, const Settings& setting
   save_state(writer, tensors_of(*this));
   json meta = {{"settings", to_json(settings)},
                {"samples", samples},
-               {"updates", optimizer.steps()},
+               {"updates", optimizer->steps()},
                {"scheduled_samples", schedule.samples()},
                {"dropout", {{"seed", dropout.state().seed}, {"streams", dropout.state().streams}}}};
+  if (precision.is_scaled()) {
+    const optim::GradScaler::State scaler = precision.state();
+    meta["loss_scale"] = {
+        {"scale", scaler.scale}, {"good", scaler.good}, {"hysteresis", scaler.hysteresis}};
+  }
   if (more.is_object()) meta.update(more);
   const std::string path = writer.publish(meta, score);
   saved_step = step;
@@ -84,19 +92,23 @@ void RunState::load(const CheckpointReader& reader) {
   struct Numbers {
     int64_t samples, updates, scheduled;
     Generator::State dropout;
+    optim::GradScaler::State scaler;
   };
-  const Numbers n = read_meta(reader, [](const json& meta) {
+  const Numbers n = read_meta(reader, [this](const json& meta) {
     const json& dropout = meta.at("dropout");
-    return Numbers{meta.at("samples"),
-                   meta.at("updates"),
-                   meta.at("scheduled_samples"),
-                   {dropout.at("seed"), dropout.at("streams")}};
+    return Numbers{
+        meta.at("samples"),
+        meta.at("updates"),
+        meta.at("scheduled_samples"),
+        {dropout.at("seed"), dropout.at("streams")},
+        precision.is_scaled() ? scaler_from(meta.at("loss_scale")) : optim::GradScaler::State{}};
   });
   sched::ParamScheduler loaded = schedule;
   loaded.load({n.scheduled, schedule.state().lr, schedule.state().decay});
   load_state(reader, tensors_of(*this));
   schedule = loaded;
-  optimizer.restore_steps(n.updates);
+  optimizer->restore_steps(n.updates);
+  if (precision.is_scaled()) precision.restore(n.scaler);
   updates = n.updates;
   dropout.restore(n.dropout);
   samples = n.samples;

@@ -4,12 +4,12 @@
 //
 //   tensors    parameters; for each the optimizer's moments, and its master where it has 16 bits
 //   numbers    steps, samples consumed (the position in the data), updates applied (the position in
-//              the schedule), the state of the generator that dropout draws from
+//              the schedule), the state of the generator that dropout draws from, the loss scale
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
-#include "optim/adam.h"
+#include "optim/mixed_precision.h"
 #include "sched/param_scheduler.h"
 #include "train/language_model.h"
 #include "train/settings.h"
@@ -19,8 +19,9 @@ namespace gradus::train {
 
 struct RunState {
   LanguageModel model;
-  optim::Adam optimizer;
-  sched::ParamScheduler schedule;  // counts the samples of applied updates
+  std::unique_ptr<optim::Optimizer> optimizer;
+  optim::MixedPrecision precision;  // how it is run
+  sched::ParamScheduler schedule;   // counts the samples of applied updates
   Generator dropout;
   int64_t step = 0;         // steps taken, skipped ones included
   int64_t samples = 0;      // windows consumed

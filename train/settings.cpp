@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -27,6 +28,8 @@ void derive(Settings& s, const Choices& chosen, bool on_gpu) {
   if (!chosen.warmup) s.warmup = s.steps / 20;
   if (!chosen.decay_steps) s.decay_steps = s.steps;
   if (!chosen.dtype) s.dtype = on_gpu ? "bf16" : "f32";
+  if (!chosen.loss_scale && s.dtype == "f16") s.loss_scale = "dynamic";
+  if (!chosen.momentum) s.momentum = s.optimizer == "muon" ? 0.95 : s.optimizer == "sgd" ? 0.9 : 0;
   if (!chosen.eval_every && chosen.steps) s.eval_every = std::max<int64_t>(s.steps / 8, 1);
   if (!chosen.save_every) s.save_every = s.eval_every;
 }
@@ -82,8 +85,22 @@ void check_rates(const Settings& s) {
   between("--lr", s.lr, 0, false, INFINITY), between("--min-lr", s.min_lr, 0, true, INFINITY);
   check(s.min_lr <= s.lr, "--min-lr ", s.min_lr, " is above --lr ", s.lr);
   between("--weight-decay", s.weight_decay, 0, true, INFINITY);
+  between("--momentum", s.momentum, 0, true, 1);
+  check(s.momentum == 0 || s.optimizer == "sgd" || s.optimizer == "muon", "--momentum ", s.momentum,
+        " is for sgd and muon, not for --optimizer ", s.optimizer);
   between("--beta1", s.beta1, 0, true, 1), between("--beta2", s.beta2, 0, true, 1);
   between("--epsilon", s.epsilon, 0, false, INFINITY), between("--clip", s.clip, 0, true, INFINITY);
+}
+
+void check_loss_scale(const Settings& s) {
+  const std::string& text = s.loss_scale;
+  if (text.empty()) return;
+  check(s.dtype == "f16", "--loss-scale is for --dtype f16; ", s.dtype, " needs none");
+  if (text == "dynamic") return;
+  char* end = nullptr;
+  const double scale = std::strtod(text.c_str(), &end);
+  check(*end == 0 && scale > 0 && scale < 0x1p127,
+        "--loss-scale can be dynamic or a number in (0, 2¹²⁷), got '", text, "'");
 }
 
 template <class T>
@@ -143,7 +160,9 @@ void validate(const Settings& s) {
   check(s.data.empty() || s.tokenizer == "bytes", "--tokenizer is for a --text; the tokens of ",
         s.data, " are made");
   check_word("--family", s.family, {"gpt2", "llama"});
-  check_word("--dtype", s.dtype, {"f32", "bf16"});
+  check_word("--dtype", s.dtype, {"f32", "bf16", "f16"});
+  check_word("--optimizer", s.optimizer, {"adamw", "adam", "sgd", "muon"});
+  check_loss_scale(s);
   check_word("--non-finite", s.non_finite, {"skip", "stop"});
   check_sizes(s);
   check_rates(s);

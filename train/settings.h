@@ -31,8 +31,9 @@ struct SettingsOf {
   As<double> holdout{};
   As<int64_t> length{}, batch{}, accumulate{}, seed{};
   As<int64_t> steps{}, warmup{}, decay_steps{};
-  As<double> lr{}, min_lr{}, weight_decay{}, beta1{}, beta2{}, epsilon{}, clip{};
-  As<std::string> dtype{}, non_finite{};
+  As<std::string> optimizer{};
+  As<double> lr{}, min_lr{}, weight_decay{}, momentum{}, beta1{}, beta2{}, epsilon{}, clip{};
+  As<std::string> dtype{}, loss_scale{}, non_finite{};
   As<bool> recompute{};
   As<int64_t> eval_every{}, eval_tokens{}, save_every{}, keep{};
 
@@ -81,20 +82,27 @@ struct SettingsOf {
     f(Setting{"accumulate", kTraining, "micro-batches that a step's batch is cut into", may_differ},
       s.accumulate...);
     f(Setting{"steps", kTraining, "steps of the whole run", may_differ}, s.steps...);
+    f(Setting{"optimizer", kTraining,
+              "adamw; adam: decay through the gradient; sgd; muon: matrices by Muon, the rest by "
+              "AdamW"},
+      s.optimizer...);
     f(Setting{"lr", kTraining, "highest learning rate"}, s.lr...);
     f(Setting{"min-lr", kTraining, "last learning rate (default: lr / 10)"}, s.min_lr...);
     f(Setting{"warmup", kTraining, "steps up to the highest rate (default: 5 % of them)"},
       s.warmup...);
     f(Setting{"decay-steps", kTraining, "step at which the rate is at its lowest (default: steps)"},
       s.decay_steps...);
-    f(Setting{"weight-decay", kTraining, "AdamW's decay of matrices"}, s.weight_decay...);
+    f(Setting{"weight-decay", kTraining, "decay of matrices"}, s.weight_decay...);
+    f(Setting{"momentum", kTraining, "of sgd and muon (default: 0.9, muon 0.95)"}, s.momentum...);
     f(Setting{"beta1", kTraining, "AdamW's memory of the gradient"}, s.beta1...);
     f(Setting{"beta2", kTraining, "AdamW's memory of its square"}, s.beta2...);
     f(Setting{"epsilon", kTraining, "AdamW's ε"}, s.epsilon...);
     f(Setting{"clip", kTraining, "longest gradient, 0: any"}, s.clip...);
     f(Setting{"dtype", kTraining,
-              "f32 or bf16 (with f32 masters); default: bf16 on a GPU, f32 on the CPU"},
+              "f32, or bf16 or f16 (with f32 masters); default: bf16 on a GPU, f32 on the CPU"},
       s.dtype...);
+    f(Setting{"loss-scale", kTraining, "of f16: dynamic (default), or a number that stays"},
+      s.loss_scale...);
     f(Setting{"non-finite", kTraining,
               "after a gradient that is not finite: skip the step, or stop", may_differ},
       s.non_finite...);

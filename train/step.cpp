@@ -42,17 +42,17 @@ StepRunner::StepRunner(RunState& state, const TrainingData& data, const Settings
 void StepRunner::compute(int64_t targets) {
   const double share = 1.0 / double(std::max<int64_t>(targets, 1));
   const int64_t rows = settings_.batch / settings_.accumulate;
-  state_.optimizer.zero_grad();
+  state_.optimizer->zero_grad();
   Tensor total;
   for (int64_t m = 0; m < settings_.accumulate; ++m) {
     const Tensor loss = loss_sum(state_.model, batch_.inputs(m * rows, rows),
                                  batch_.targets(m * rows, rows), &state_.dropout, share);
-    loss.backward();
+    loss.backward(state_.precision.seed());
     total = total ? total + loss.detach() : loss.detach();
   }
   loss_ = total;
   Scope scope("optimizer");
-  state_.optimizer.run(options_of(settings_));
+  state_.precision.run(options_of(settings_));
 }
 
 void StepRunner::begin() {
@@ -63,7 +63,7 @@ void StepRunner::begin() {
         "a batch for a CUDA graph has targets that are ignored");
   batch_.load(batch);
   const auto rates = [&](int64_t updates) { return rates_at(state_, updates, settings_.batch); };
-  const optim::StepResult result = state_.optimizer.request(rates, options_of(settings_));
+  const optim::StepResult result = state_.precision.request(rates, options_of(settings_));
   const auto work = [&] { compute(targets); };
   graph_ ? graph_->run_or_replay(work) : work();
   state_.samples += settings_.batch;
@@ -87,7 +87,10 @@ StepReport StepRunner::finish() {
           .lr = result.lr(),
           .grad_norm = result.grad_norm(),
           .applied = result.applied(),
-          .non_finite = result.non_finite()};
+          .loss_scale = result.loss_scale(),
+          .non_finite = result.non_finite(),
+          .why_skipped = result.why_skipped(),
+          .is_hopeless = result.is_hopeless()};
 }
 
 StepReport train_step(RunState& state, const TrainingData& data, const Settings& settings) {

@@ -36,7 +36,10 @@ struct StepReport {
   double lr = 0;         // that the update used, or would have
   double grad_norm = 0;  // before clipping
   bool applied = true;
-  std::string non_finite;  // of a skipped step: the first parameter whose gradient is not finite
+  double loss_scale = 1;
+  std::string non_finite;    // of a skipped step: the first parameter whose gradient is not finite
+  std::string why_skipped;   // in words
+  bool is_hopeless = false;  // the loss scale is as low as it may be, and gradients overflow
 };
 
 class StepRunner {

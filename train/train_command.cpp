@@ -132,7 +132,7 @@ void train(const TrainRequest& r) {
   const RunData data = open_data(settings, start.directory);
   if (start.from) check_same_data(*start.from, data);
   if (!start.from) start.directory = new_run(r.out, name_of_data(data_path(settings)));
-  check_dtype(device, settings.dtype == "bf16" ? DType::bf16 : DType::f32);
+  check_dtype(device, dtype_of(settings));
 
   use_threads(r.threads);
   std::optional<GemmTuning> tuning;

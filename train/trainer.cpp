@@ -110,6 +110,7 @@ void Trainer::record(const StepReport& r) {
                               {"lr", r.lr},
                               {"grad_norm", r.grad_norm},
                               {"tokens", r.samples * settings_.length}};
+  if (state_.precision.is_scaled()) line.push_back({"loss_scale", r.loss_scale});
   if (!r.applied) line.push_back({"skipped", r.non_finite});
   if (evaluation_) line.push_back({"validation_loss", evaluation_->part.mean()});
   if (evaluation_ && evaluation_->all)
@@ -140,17 +141,17 @@ void Trainer::show(const StepReport& r) {
                  .tokens_per_second = pace_.tokens_per_second(),
                  .mfu = utilisation(),
                  .memory = memory_in_use(state_.model.device),
-                 .seconds_left = pace_.seconds_left(settings_.steps - r.step)},
+                 .seconds_left = pace_.seconds_left(settings_.steps - r.step),
+                 .loss_scale = r.loss_scale},
                 now());
 }
 
 void Trainer::report_skip(const StepReport& r) {
-  const std::string what =
-      r.non_finite.empty() ? "the norm of all gradients" : "the gradient of " + r.non_finite;
-  check(settings_.non_finite == "skip", "step ", r.step, ": ", what,
-        " is not finite; with --non-finite skip such a step changes nothing and training goes on");
-  display_.message("step " + std::to_string(r.step) + " is skipped: " + what +
-                   " is not finite; parameters, moments and schedule are as before");
+  check(settings_.non_finite == "skip", "step ", r.step, ": ", r.why_skipped,
+        "; with --non-finite skip such a step changes nothing and training goes on");
+  check(!r.is_hopeless, "step ", r.step, ": ", r.why_skipped);
+  display_.message("step " + std::to_string(r.step) + " is skipped: " + r.why_skipped +
+                   "; parameters, moments and schedule are as before");
 }
 
 void Trainer::save() {

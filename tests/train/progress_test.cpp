@@ -27,6 +27,12 @@ TEST(Progress, T3_ThePeakStandsBesideTheUtilisation) {
   EXPECT_NE(progress_line(p, 200).find("MFU 41.2% causal, 44.2% full, of 990T"), std::string::npos);
 }
 
+TEST(Progress, TheLossScaleStandsBesideTheNorm) {
+  Progress p = kExample;
+  p.loss_scale = 65536;
+  EXPECT_NE(progress_line(p, 200).find("norm 0.41  scale 65536  48.3k"), std::string::npos);
+}
+
 TEST(Progress, NeverWiderThanAsked) {
   Progress p = kExample;
   for (double value : {1.0, double(NAN), -double(INFINITY), 1e30}) {

@@ -21,7 +21,7 @@ TEST(RunState, C8_EveryTensorAndNumberComesBack) {
   EXPECT_EQ(b.state.step, 3);
   EXPECT_EQ(b.state.samples, a.state.samples);
   EXPECT_EQ(b.state.dropout.state(), a.state.dropout.state());
-  EXPECT_EQ(b.state.optimizer.steps(), 3);
+  EXPECT_EQ(b.state.optimizer->steps(), 3);
   EXPECT_EQ(b.state.schedule.samples(), a.state.schedule.samples());
   EXPECT_EQ(hashes_of(b.state.save(d / "again", s, {}, {})), hashes_of(path));
   const auto& tensors = reader.index().tensors;

@@ -89,6 +89,13 @@ TEST(Settings, EachNumberOutOfRangeIsNamedWithItsValue) {
     EXPECT_TRUE(holds(error_after([=](S& s) { s.lr = bad; }), {"--lr"})) << bad;
   EXPECT_TRUE(holds(error_after([](S& s) { s.min_lr = 2 * s.lr; }), {"--min-lr", "above --lr"}));
   EXPECT_TRUE(holds(error_after([](S& s) { s.dtype = "f8"; }), {"--dtype", "f32, bf16", "f8"}));
+  EXPECT_TRUE(holds(error_after([](S& s) { s.loss_scale = "8"; }), {"--loss-scale", "f16"}));
+  for (const char* bad : {"fast", "0", "-2", "8x", "inf", "nan"})
+    EXPECT_TRUE(holds(error_after([=](S& s) { s.dtype = "f16", s.loss_scale = bad; }),
+                      {"--loss-scale", bad}));
+  EXPECT_TRUE(
+      holds(error_after([](S& s) { s.optimizer = "lion"; }), {"--optimizer", "muon", "lion"}));
+  EXPECT_TRUE(holds(error_after([](S& s) { s.momentum = 0.5; }), {"--momentum 0.5", "adamw"}));
   EXPECT_TRUE(holds(error_after([](S& s) { s.family = "bert"; }), {"gpt2, llama", "bert"}));
   EXPECT_TRUE(holds(error_after([](S& s) { s.text = ""; }), {"--text", "--data"}));
   EXPECT_TRUE(holds(error_after([](S& s) { s.data = "a.bin"; }), {"--text", "--data", "not both"}));
