@@ -135,13 +135,9 @@ Tensor disassemble(const HfParameter& p, const HfTensor& wanted, const Tensor& o
   return theirs;
 }
 
-DType type_of_run(const Settings& settings) {
-  return settings.dtype == "bf16" ? DType::bf16 : DType::f32;
-}
-
 void write_weights(const std::string& path, const CheckpointReader& reader, const HfFamily& family,
                    const Settings& settings) {
-  const DType dtype = type_of_run(settings);
+  const DType dtype = dtype_of(settings);
   std::vector<SafetensorsOutput> outputs;
   std::vector<std::pair<HfParameter, HfTensor>> sources;
   for (const HfParameter& p : family.parameters(settings))
@@ -163,7 +159,9 @@ json config_json(const HfFamily& family, const Settings& settings) {
   json config = family.config(settings);
   config["model_type"] = family.model_type;
   config["architectures"] = {family.architecture};
-  config["dtype"] = config["torch_dtype"] = settings.dtype == "bf16" ? "bfloat16" : "float32";
+  config["dtype"] = config["torch_dtype"] = settings.dtype == "bf16"  ? "bfloat16"
+                                            : settings.dtype == "f16" ? "float16"
+                                                                      : "float32";
   return config;
 }
 

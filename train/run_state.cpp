@@ -17,7 +17,7 @@ LanguageModel initialized(const Settings& s, Device device, const CheckpointRead
     model.initialize(uint64_t(s.seed));
     return model;
   }
-  model.gpt.cast(settings_of(*weights).dtype == "bf16" ? DType::bf16 : DType::f32);
+  model.gpt.cast(dtype_of(settings_of(*weights)));
   load_state(*weights, parameters_of(model.gpt), Unexpected::ignore);
   model.place();
   return model;
