@@ -41,23 +41,13 @@ GRADUS_HD Moments<A> moments(bool centred, A m, A sum, A squares, int64_t n, A e
   return {m + shift, math::rsqrt(variance + epsilon)};
 }
 
-/// x_i ↦ y_i
+/// x_i ↦ y_i. Not x r − μ r, one operation less: in a row of large and nearly equal entries r is large,
+/// and so is the rounding error of μ r.
 template <class A>
 struct Normalise {
   Moments<A> row;
   GRADUS_HD A operator()(int64_t, A x, A gamma, A beta) const {
     return (x - row.mean) * row.r * gamma + beta;
-  }
-};
-
-/// The same for results of 16 bits, in one operation less: x r − μ r has an error of 2⁻²⁴ μ r, while
-/// the x of a row with a large μ are multiples of 2⁻¹¹ μ or more.
-template <class A>
-struct NormaliseNarrow {
-  A r, shift;
-  explicit GRADUS_HD NormaliseNarrow(const Moments<A>& row) : r(row.r), shift(row.mean * row.r) {}
-  GRADUS_HD A operator()(int64_t, A x, A gamma, A beta) const {
-    return (x * r - shift) * gamma + beta;
   }
 };
 

@@ -66,10 +66,7 @@ __device__ void normalise_row(const Forward<T>& f, int64_t r, const Row<T, kPack
   const Moments<A> row = moments(f.centred, m[0], sums[0], sums[1], f.n, f.epsilon);
   if (threadIdx.x == 0) f.moments[r] = row;
   const Row<T, kPacks> gamma(f.gamma, f.n), beta(f.beta, f.n);
-  if constexpr (sizeof(T) == 2)
-    x.store(f.y + r * f.n, NormaliseNarrow<A>(row), gamma, beta);
-  else
-    x.store(f.y + r * f.n, Normalise<A>{row}, gamma, beta);
+  x.store(f.y + r * f.n, Normalise<A>{row}, gamma, beta);
 }
 
 template <class T>
