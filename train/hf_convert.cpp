@@ -192,9 +192,12 @@ void export_hf(const std::string& run, const std::string& directory) {
   for (const std::string& path : {config, model})
     check(!std::filesystem::exists(path), "", path, " is there already; choose another directory");
   const Disk disk;
+  const std::string unfinished = model + kTemporarySuffix;
   disk.make_directory(directory);
-  write_weights(model, reader, family, settings);
+  disk.remove_all(unfinished);  // left by a crash
+  write_weights(unfinished, reader, family, settings);
   disk.write_file(config, config_json(family, settings).dump(2) + "\n");
+  disk.rename(unfinished, model);
 }
 
 }  // namespace gradus::train

@@ -1,6 +1,7 @@
 // GPT-2 at Hugging Face [Radford et al. 2019]. Its linear layers are called Conv1D and store their matrix
 // as (in, out), so that y = x W: ours is the transpose. Queries, keys and values are one matrix, first
 // all queries, then all keys, then all values: ours go by head.
+#include "core/check.h"
 #include "train/hf_family.h"
 #include "train/model_config.h"
 #include "train/presets.h"
@@ -71,6 +72,9 @@ void add_block(HfLayout& l, const Settings& s, int64_t layer) {
 }
 
 std::vector<HfParameter> parameters(const Settings& s) {
+  check(s.kv_heads == s.heads,
+        "in a gpt2 of Hugging Face each head has keys and values of its own; ", "here ", s.heads,
+        " heads share ", s.kv_heads, ", as in their llama");
   const int64_t C = s.width;
   HfLayout l;
   l.same("tokens.weight", "transformer.wte.weight", {s.vocabulary, C}, "vocab_size, n_embd");

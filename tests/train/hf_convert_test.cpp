@@ -132,6 +132,20 @@ TEST_P(HfRoundTrip, ThereAndBackIsTheSameBitForBit) {
   EXPECT_TRUE(holds(error_of([&] { export_hf(d / "run", d / "back"); }), {"is there already"}));
 }
 
+// A run of gradus that Hugging Face has no family for. Nothing is left behind that looks like a model.
+TEST(HfConvert, SharedHeadsAreNoGpt2) {
+  TemporaryDirectory d;
+  Choices c;
+  c.model = "gpt-tiny", c.text = "some.txt";
+  c.layers = 1, c.width = 16, c.heads = 2, c.kv_heads = 1;
+  const Settings settings = resolve(c, false);
+  RunState(settings, kCpu).save(d / "run", settings, {}, {});
+  const std::string error = error_of([&] { export_hf(d / "run", d / "hf"); });
+  EXPECT_TRUE(holds(error, {"2 heads share 1", "llama"})) << error;
+  EXPECT_FALSE(fs::exists(d / "hf/model.safetensors"));
+  EXPECT_FALSE(fs::exists(d / "hf/config.json"));
+}
+
 // ---- Files that are not as they should be
 
 // A copy of a fixture with changes.
