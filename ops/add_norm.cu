@@ -19,8 +19,9 @@
 // all of it in one pass over s, ds and dn.
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
+#include "ops/norm_backward_cuda.h"
 #include "ops/norm_cpu.h"
-#include "ops/norm_cuda.h"
+#include "ops/norm_forward_cuda.h"
 #include "ops/norm_recorded.h"
 #include "ops/norm_sums.h"
 #include "ops/ops.h"

@@ -1,9 +1,10 @@
-// layer_norm and rms_norm: the op. Its mathematics is in ops/norm.h, its loops in ops/norm_cpu.h and
-// ops/norm_cuda.h.
+// layer_norm and rms_norm: the op. Its mathematics is in ops/norm.h, its loops in ops/norm_cpu.h,
+// ops/norm_forward_cuda.h and ops/norm_backward_cuda.h.
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
+#include "ops/norm_backward_cuda.h"
 #include "ops/norm_cpu.h"
-#include "ops/norm_cuda.h"
+#include "ops/norm_forward_cuda.h"
 #include "ops/norm_recorded.h"
 #include "ops/norm_sums.h"
 #include "ops/ops.h"
