@@ -186,10 +186,15 @@ Tensor orthogonalize(const Tensor& u, const NewtonSchulz& method, DType products
   for (int i = 0; i < method.steps; ++i) {
     const auto [a, b, c] = coefficients_of(method, i);
     product(gram, {x, !wide}, {x, wide}, 1, 0);  // A = X Xᵀ, or XᵀX
-    write_values(sum, gram);
-    product(sum, {gram}, {gram}, c, b);  // B = bA + cA²
+    if (c != 0) {
+      write_values(sum, gram);
+      product(sum, {gram}, {gram}, c, b);  // B = bA + cA²
+    }
+    const Tensor& mixed = c != 0 ? sum : gram;
+    const double factor = c != 0 ? 1 : b;
     write_values(next, x);
-    wide ? product(next, {sum}, {x}, 1, a) : product(next, {x}, {sum}, 1, a);  // aX + BX, aX + XB
+    wide ? product(next, {mixed}, {x}, factor, a)   // aX + BX
+         : product(next, {x}, {mixed}, factor, a);  // aX + XB
     std::swap(x, next);
   }
   return x;
