@@ -86,10 +86,12 @@ Tensor Bert::word_logits(const Tensor& h) const {
 
 Tensor Bert::pooled(const Tensor& h) const { return tanh(pooler(select(h, 1, 0))); }
 
-BertLoss Bert::loss(const BertInputs& in, const BertTargets& targets, Generator* generator) const {
+BertLoss Bert::loss(const BertInputs& in, const BertTargets& targets, Generator* generator,
+                    int64_t ignore_index) const {
   Tensor h = (*this)(in, generator);
-  return {nn::cross_entropy_sum(word_logits(rows_at(h, targets.places)), targets.words),
-          nn::cross_entropy_sum(next_logits(pooled(h)), targets.random)};
+  CrossEntropyOptions options{.ignore_index = ignore_index};
+  return {nn::cross_entropy_sum(word_logits(rows_at(h, targets.places)), targets.words, options),
+          nn::cross_entropy_sum(next_logits(pooled(h)), targets.random, options)};
 }
 
 Tensor rows_at(const Tensor& h, const Tensor& places) {

@@ -67,8 +67,9 @@ struct Bert final : nn::Module {
   /// (B, C) → logits (B, 2) of "follows" and "random".
   Tensor next_logits(const Tensor& pooled) const { return next(pooled); }
 
+  /// A word or pair whose target is `ignore_index` does not count.
   BertLoss loss(const BertInputs& inputs, const BertTargets& targets,
-                Generator* generator = nullptr) const;
+                Generator* generator = nullptr, int64_t ignore_index = -100) const;
 
   /// In Hugging Face's BertForPreTraining:
   ///   words, positions, types, norm   bert.embeddings.{word,position,token_type}_embeddings, LayerNorm

@@ -13,14 +13,13 @@ BertAttention::BertAttention(const BertConfig& c)
 }
 
 Tensor BertAttention::operator()(const Tensor& x, const Tensor& mask, Generator* generator) const {
-  int64_t B = x.size(0), T = x.size(1);
-  Tensor packed = permute(reshape(qkv(x), {B, T, heads_, 3, head_size_}), {3, 0, 2, 1, 4});
-  Tensor q = select(packed, 0, 0), k = select(packed, 0, 1), v = select(packed, 0, 2);
   check(!drop.drops() || generator, "attention with dropout ", drop.p,
         " in training needs a generator: pass one, or call eval() of the module");
-  Tensor y = attention(  // (B, H, T, d)
-      q, k, v, {.mask = mask, .dropout = drop.drops() ? drop.p : 0, .generator = generator});
-  return out(reshape(transpose(y, 1, 2), {B, T, heads_ * head_size_}));
+  SelfAttentionOptions options{
+      {.mask = mask, .dropout = drop.drops() ? drop.p : 0, .generator = generator}};
+  options.overwrite = true;
+  return out(
+      self_attention(reshape(qkv(x), {x.size(0), x.size(1), heads_, 3, head_size_}), options));
 }
 
 BertBlock::BertBlock(const BertConfig& c)

@@ -139,6 +139,24 @@ run train --text text.txt --tokenizer pieces/tokenizer.model --vocabulary 200 --
 expect 1 "tokenizer.model has 300 tokens, but the model has 200"
 absent never
 
+# A BERT: learns from pairs of sentences, is resumed bit for bit, and does not write.
+for i in {1..240}; do echo "the cat $((i % 7)) sat on the mat; the dog $((i * 7 % 13)) ran"; ((i % 6)) || echo; done > lines.txt
+bert=(--text lines.txt --model bert-tiny --layers 1 --width 16 --heads 2 --length 24 --batch 4
+      --vocabulary 50 --dropout 0.1 --device cpu --threads 1)
+run train "${bert[@]}" --steps 40 --out bert
+expect 0 "sentences of [0-9]+ documents" "unigram entropy" "next sentence: .*95 % confidence" "validation loss [0-9.]+, checkpoint bert/step_00000040"
+run train "${bert[@]}" --steps 40 --stop-at 17 --out bert_cut
+run train --resume --out bert_cut --device cpu --threads 1
+expect 0 "checkpoint bert_cut/step_00000040"
+same bert/step_00000040/rank_0.bin bert_cut/step_00000040/rank_0.bin
+run generate --checkpoint bert
+expect 1 "only a GPT writes|is no GPT"
+run train "${bert[@]}" --tokenizer bytes --out never
+expect 1 "--tokenizer bpe"
+run train "${tiny[@]}" --mask 0.2 --out never
+expect 1 "--mask .*--family bert"
+absent never
+
 run generate --checkpoint whole --prompt "1: the" --tokens 40 --seed 3 --device cpu
 expect 0 "^1: the"
 first=$out

@@ -11,7 +11,13 @@ namespace {
 
 Batch empty_batch(int64_t rows, int64_t length) {
   const auto n = size_t(rows * length);
-  return {rows, length, std::vector<int32_t>(n, 0), std::vector<int32_t>(n, kIgnoreTarget)};
+  return {.rows = rows,
+          .length = length,
+          .inputs = std::vector<int32_t>(n, 0),
+          .targets = std::vector<int32_t>(n, kIgnoreTarget),
+          .types = {},
+          .mask = {},
+          .random = {}};
 }
 
 // Row `row` becomes the window at `start`: `count` targets, the rest stays ignored.
@@ -22,10 +28,6 @@ void fill_row(Batch& batch, int64_t row, const TokenRange& range, int64_t start,
 }
 
 }  // namespace
-
-int64_t Batch::target_count() const {
-  return int64_t(targets.size()) - std::count(targets.begin(), targets.end(), kIgnoreTarget);
-}
 
 TokenRange whole(std::shared_ptr<const Tokens> tokens) {
   const int64_t count = tokens->size();
@@ -39,7 +41,7 @@ std::pair<TokenRange, TokenRange> split(std::shared_ptr<const Tokens> tokens, do
   return {{tokens, 0, kept}, {tokens, kept, held}};
 }
 
-TrainingData::TrainingData(TokenRange range, int64_t length, int64_t batch, uint64_t seed)
+TrainingWindows::TrainingWindows(TokenRange range, int64_t length, int64_t batch, uint64_t seed)
     : range_(std::move(range)), length_(length), seed_(seed) {
   check(length > 0 && batch > 0, "window length and batch size must be positive, got ", length,
         " and ", batch);
@@ -49,7 +51,7 @@ TrainingData::TrainingData(TokenRange range, int64_t length, int64_t batch, uint
         length, " needs ", needed, "; use more text, shorter windows or a smaller batch");
 }
 
-int64_t TrainingData::start_of(int64_t sample) const {
+int64_t TrainingWindows::start_of(int64_t sample) const {
   check(sample >= 0, "sample ", sample, " does not exist: samples count from 0");
   const int64_t epoch = sample / windows(), index = sample % windows();
   const uint64_t key = mix(mix(seed_) + uint64_t(epoch));
@@ -58,14 +60,14 @@ int64_t TrainingData::start_of(int64_t sample) const {
   return std::min(window * length_ + shift, range_.count - 1 - length_);
 }
 
-Batch TrainingData::batch(int64_t first_sample, int64_t count) const {
+Batch TrainingWindows::batch(int64_t first_sample, int64_t count) const {
   Batch batch = empty_batch(count, length_);
   for (int64_t row = 0; row < count; ++row)
     fill_row(batch, row, range_, start_of(first_sample + row), length_);
   return batch;
 }
 
-ValidationData::ValidationData(TokenRange range, int64_t length)
+ValidationWindows::ValidationWindows(TokenRange range, int64_t length)
     : range_(std::move(range)), length_(length) {
   check(length > 0, "window length must be positive, got ", length);
   check(range_.count >= 2, "", range_.tokens->path(), " has ", range_.tokens->size(), " tokens, ",
@@ -73,7 +75,7 @@ ValidationData::ValidationData(TokenRange range, int64_t length)
         " of them held out for validation, but 2 are needed; use more text or hold out more of it");
 }
 
-Batch ValidationData::batch(int64_t index, int64_t rows) const {
+Batch ValidationWindows::batch(int64_t index, int64_t rows) const {
   check(rows > 0 && index >= 0 &&
                 index<batches(rows), "validation batch ", index, " does not exist: there are ",
                       rows> 0

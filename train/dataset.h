@@ -11,21 +11,11 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
+#include "train/batch.h"
 #include "train/tokens.h"
 
 namespace gradus::train {
-
-inline constexpr int32_t kIgnoreTarget = -1;  // this target takes no part in the loss
-
-struct Batch {
-  int64_t rows = 0, length = 0;
-  std::vector<int32_t> inputs, targets;  // (rows, length)
-
-  /// Targets that are not ignored.
-  int64_t target_count() const;
-};
 
 /// Tokens [first, first + count) of a stream: one side of a split.
 struct TokenRange {
@@ -39,14 +29,14 @@ TokenRange whole(std::shared_ptr<const Tokens> tokens);
 /// {training, validation}: the last ⌊fraction · size⌋ tokens are held out, 0 < fraction < 1.
 std::pair<TokenRange, TokenRange> split(std::shared_ptr<const Tokens> tokens, double fraction);
 
-class TrainingData {
+class TrainingWindows final : public TrainingData {
  public:
   /// Windows of `length` targets. Error when there are fewer than batch · length + 1 tokens.
-  TrainingData(TokenRange range, int64_t length, int64_t batch, uint64_t seed);
+  TrainingWindows(TokenRange range, int64_t length, int64_t batch, uint64_t seed);
 
   /// n = ⌊(count − 1) / length⌋ windows an epoch.
-  int64_t windows() const { return (range_.count - 1) / length_; }
-  int64_t tokens() const { return range_.count; }
+  int64_t windows() const override { return (range_.count - 1) / length_; }
+  int64_t tokens() const override { return range_.count; }
 
   /// Where the window of sample `s` begins, counted in the range's tokens. Epoch 0 begins its windows
   /// at token 0; later ones shift all of them by some o < length, so that a window's edges fall
@@ -54,7 +44,7 @@ class TrainingData {
   int64_t start_of(int64_t sample) const;
 
   /// Samples first … first + count − 1, one a row; an epoch may end within a batch.
-  Batch batch(int64_t first_sample, int64_t count) const;
+  Batch batch(int64_t first_sample, int64_t count) const override;
 
  private:
   TokenRange range_;
@@ -63,18 +53,15 @@ class TrainingData {
 };
 
 /// The held-out tokens in order, each but the first a target exactly once.
-class ValidationData {
+class ValidationWindows final : public ValidationData {
  public:
   /// Error when there are fewer than two tokens.
-  ValidationData(TokenRange range, int64_t length);
+  ValidationWindows(TokenRange range, int64_t length);
 
-  int64_t length() const { return length_; }
-  int64_t windows() const { return (range_.count - 1 + length_ - 1) / length_; }
-  int64_t batches(int64_t rows) const { return (windows() + rows - 1) / rows; }
-  int64_t targets() const { return range_.count - 1; }
-
-  /// Windows index · rows …; always (rows, length): what lies past the end has target kIgnoreTarget.
-  Batch batch(int64_t index, int64_t rows) const;
+  int64_t length() const override { return length_; }
+  int64_t windows() const override { return (range_.count - 1 + length_ - 1) / length_; }
+  int64_t targets() const override { return range_.count - 1; }
+  Batch batch(int64_t index, int64_t rows) const override;
 
  private:
   TokenRange range_;

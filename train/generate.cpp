@@ -6,19 +6,28 @@
 
 namespace gradus::train {
 
+namespace {
+
+const Gpt& gpt_of(const LanguageModel& model) {
+  check(model.gpt != nullptr, "a BERT fills in what is masked; only a GPT writes");
+  return *model.gpt;
+}
+
+}  // namespace
+
 TextGenerator::TextGenerator(LanguageModel& model, std::vector<int32_t> prompt,
                              const Sampling& sampling, uint64_t seed)
     : model_(model),
       unread_(std::move(prompt)),
       sampling_(sampling),
       random_(Philox::at(seed, fnv1a("sample"))),
-      cache_(model.gpt.config, 1, model.gpt.config.max_length, model.dtype, model.device) {
+      cache_(gpt_of(model).config, 1, gpt_of(model).config.max_length, model.dtype, model.device) {
   check_sampling(sampling);
   check(!unread_.empty(), "a prompt of at least one token is needed");
 }
 
 int32_t TextGenerator::next() {
-  const nn::Evaluating evaluating(model_.gpt);
+  const nn::Evaluating evaluating(*model_.gpt);
   context_.insert(context_.end(), unread_.begin(), unread_.end());
   const int64_t capacity = cache_.capacity();
   if (int64_t(context_.size()) > capacity) {
@@ -26,7 +35,7 @@ int32_t TextGenerator::next() {
     cache_.truncate(0);
     unread_ = context_;
   }
-  const Tensor logits = cast(model_.gpt.next_logits(model_.ids(unread_, 1), cache_), DType::f32);
+  const Tensor logits = cast(model_.gpt->next_logits(model_.ids(unread_, 1), cache_), DType::f32);
   const Tensor host = contiguous(to(logits, kCpu));
   const std::vector<float> z(host.data<float>(), host.data<float>() + host.numel());
   const int32_t token = sample_token(z, sampling_, random_.uniform<double>(drawn_++));

@@ -48,7 +48,7 @@ void generate(const GenerateRequest& r) {
 
   LanguageModel model(settings, device);
   model.place();
-  load_state(reader, parameters_of(model.gpt), Unexpected::ignore);
+  load_state(reader, parameters_of(model.module()), Unexpected::ignore);
   TextGenerator generator(model, prompt, r.sampling, uint64_t(r.seed));
   std::cout << printable(tokenizer->decode(prompt));
   for (int64_t i = 0; i < r.tokens; ++i)

@@ -20,19 +20,30 @@ DType dtype_of(const Settings& s) {
 }
 
 LanguageModel::LanguageModel(const Settings& s, Device device)
-    : gpt(config_of(s)), device(device), dtype(train::dtype_of(s)) {
-  gpt.recompute_blocks = s.recompute;
-  nn::name_parameters(gpt);
+    : device(device), dtype(train::dtype_of(s)) {
+  if (is_bert(s)) {
+    bert = std::make_unique<Bert>(bert_config_of(s));
+    bert->recompute_blocks = s.recompute;
+  } else {
+    gpt = std::make_unique<Gpt>(config_of(s));
+    gpt->recompute_blocks = s.recompute;
+  }
+  nn::name_parameters(module());
+}
+
+nn::Module& LanguageModel::module() const {
+  if (bert) return *bert;
+  return *gpt;
 }
 
 void LanguageModel::initialize(uint64_t seed) {
-  nn::initialize(gpt, seed);
+  nn::initialize(module(), seed);
   place();
 }
 
 void LanguageModel::place() {
-  gpt.cast(dtype);
-  gpt.to(device);
+  module().cast(dtype);
+  module().to(device);
 }
 
 Tensor LanguageModel::ids(std::span<const int32_t> values, int64_t rows) const {

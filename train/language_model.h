@@ -1,7 +1,10 @@
 #pragma once
-// The language model of a run: a GPT with the sizes of its settings, in one type and on one device.
+// The language model of a run: a GPT or a BERT with the sizes of its settings, in one type and on one
+// device.
+#include <memory>
 #include <span>
 
+#include "models/bert.h"
 #include "models/gpt.h"
 #include "train/flops.h"
 #include "train/model_config.h"
@@ -16,9 +19,12 @@ ModelSize model_size(const Settings& settings);
 DType dtype_of(const Settings& settings);
 
 struct LanguageModel {
-  Gpt gpt;
+  std::unique_ptr<Gpt> gpt;    // one of these two
+  std::unique_ptr<Bert> bert;  // where the family is bert
   Device device;
   DType dtype;
+
+  nn::Module& module() const;
 
   /// Its parameters have no values yet, and lie in f32 on the CPU.
   LanguageModel(const Settings& settings, Device device);

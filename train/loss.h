@@ -5,33 +5,23 @@
 
 #include "train/dataset.h"
 #include "train/run_state.h"
+#include "train/scores.h"
 
 namespace gradus::train {
 
-/// `scale` times Σ ℓ over the targets (rows, length), ids on the model's device: a recorded scalar, in
+/// Of a GPT: `scale` times Σ ℓ over the targets (rows, length), ids on the model's device: a recorded scalar, in
 /// f32. `dropout` may be null where the model is in evaluation mode or drops nothing.
 Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& targets,
                 Generator* dropout, double scale = 1);
 
-/// Σ ℓ over `rows` rows of a batch on the host, from row `first` on.
+/// Σ ℓ over `rows` rows of a batch on the host, from row `first` on. Of a BERT, see
+/// train/masked_loss.h.
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
                 Generator* dropout);
 
-/// Losses summed over targets, in nats, and their number.
-struct LossSum {
-  double sum = 0;
-  int64_t count = 0;
-
-  double mean() const { return count > 0 ? sum / double(count) : 0; }
-  LossSum& operator+=(const LossSum& other) {
-    sum += other.sum, count += other.count;
-    return *this;
-  }
-};
-
 struct Evaluation {
-  LossSum part;                // over a fixed part of the held-out tokens
-  std::optional<LossSum> all;  // over all of them
+  Scores part;                // over a fixed part of the held-out tokens
+  std::optional<Scores> all;  // over all of them
 };
 
 enum class Extent { part, all };

@@ -11,7 +11,7 @@ struct Command {
   int (*run)(int argc, const char* const* argv);
 };
 constexpr Command kCommands[] = {
-    {"train", "train a GPT on a text or on token files", gradus::train::train_command},
+    {"train", "train a GPT or a BERT on a text, or on token files", gradus::train::train_command},
     {"generate", "let a trained model write", gradus::train::generate_command},
     {"info", "print what is in a checkpoint", gradus::train::info_command},
     {"convert", "convert models from and to Hugging Face's form", gradus::train::convert_command},

@@ -29,7 +29,7 @@ std::string every(int64_t steps) {
 }
 
 std::string steps_text(const Settings& s, const RunData& data, int64_t first_step) {
-  const double epochs = double(s.steps) * double(s.batch) / double(data.training.windows());
+  const double epochs = double(s.steps) * double(s.batch) / double(data.training->windows());
   const std::string steps =
       first_step >= s.steps
           ? "all " + count_text(s.steps, "step") + " are taken"
@@ -37,7 +37,7 @@ std::string steps_text(const Settings& s, const RunData& data, int64_t first_ste
   return steps + ", each " + with_commas(s.batch) + " × " + with_commas(s.length) + " = " +
          count_text(s.batch * s.length, "token") +
          (s.accumulate > 1 ? " in " + with_commas(s.accumulate) + " micro-batches" : "") +
-         "; an epoch has " + count_text(data.training.windows() * s.length, "token") +
+         "; an epoch has " + count_text(data.training->windows() * s.length, "token") +
          ", the run " + format("%.2f epochs", epochs);
 }
 
@@ -49,7 +49,7 @@ std::string rate_text(const Settings& s) {
 }
 
 std::string evaluation_text(const Settings& s, const RunData& data) {
-  const int64_t all = data.validation.targets();
+  const int64_t all = data.validation->targets();
   if (s.eval_every == 0) return "at the end, on all " + with_commas(all) + " held-out tokens";
   if (s.eval_tokens == 0 || s.eval_tokens >= all)
     return every(s.eval_every) + ", on all " + with_commas(all) + " held-out tokens";

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "models/config.h"
 #include "train/machine.h"
 #include "train/presets.h"
 
@@ -64,8 +63,8 @@ void add_options(CLI::App& app, TrainRequest& r) {
       ->group(kRun);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.set_config("--config", "", "read options from a file, one \"name = value\" a line");
-  app.footer("Models: " + joined(GptConfig::preset_names()) +
-             ". Without --model: " + default_preset(false) + " on a CPU, " + default_preset(true) +
+  app.footer("Models: " + joined(preset_names()) + ". Without --model: " + default_preset(false) +
+             " on a CPU, " + default_preset(true) +
              " on a GPU.\n"
              "Ctrl-C saves and stops; a second Ctrl-C stops at once. Exit code: 0 when the run is "
              "saved, finished or not; 1 after an error; 2 for wrong options.");

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "train/piece_tokenizer.h"
+#include "train/sentence_pairs.h"
 #include "train/units.h"
 
 namespace gradus::train {
@@ -48,13 +48,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Learned from what is trained on: held-out text stays unseen.
-PieceTokenizer learn(const Settings& s, const Tokens& bytes) {
-  const double kept = s.validation.empty() ? 1 - s.holdout : 1;
-  const std::string text = text_of(bytes, int64_t(double(bytes.size()) * kept));
-  return PieceTokenizer::learn(lines_of(text), {.kind = s.tokenizer, .vocabulary = s.vocabulary});
-}
-
 PieceTokenizer read_tokenizer(const std::string& path) {
   std::error_code ignored;
   check(std::filesystem::exists(path, ignored),
@@ -63,15 +56,29 @@ PieceTokenizer read_tokenizer(const std::string& path) {
   return PieceTokenizer::load(path);
 }
 
-// The tokenizer of a text; settles the vocabulary.
-std::shared_ptr<const Tokenizer> open_tokenizer(Settings& s, const Tokens& bytes,
-                                                const std::string& run) {
-  if (s.tokenizer == "bytes" || !run.empty()) return tokenizer_of(s, run);
-  auto pieces = std::make_shared<PieceTokenizer>(learns_tokenizer(s) ? learn(s, bytes)
-                                                                     : read_tokenizer(s.tokenizer));
+// Learned from `lines`, read, or that of the run that goes on. Settles the vocabulary.
+std::shared_ptr<const PieceTokenizer> open_pieces(Settings& s,
+                                                  const std::vector<std::string>& lines,
+                                                  const std::string& run, bool bytes) {
+  const auto make = [&] {
+    if (!run.empty()) return PieceTokenizer::load(run + "/" + kTokenizerFile);
+    if (!learns_tokenizer(s)) return read_tokenizer(s.tokenizer);
+    return PieceTokenizer::learn(lines,
+                                 {.kind = s.tokenizer, .vocabulary = s.vocabulary, .bytes = bytes});
+  };
+  auto pieces = std::make_shared<const PieceTokenizer>(make());
   if (s.vocabulary == 0) s.vocabulary = pieces->vocabulary();
   pieces->check_vocabulary(s.vocabulary);
   return pieces;
+}
+
+// Pieces are learned from what is trained on: held-out text stays unseen.
+std::shared_ptr<const Tokenizer> open_tokenizer(Settings& s, const Tokens& bytes,
+                                                const std::string& run) {
+  if (s.text.empty() || s.tokenizer == "bytes") return tokenizer_of(s, run);
+  const double kept = s.validation.empty() ? 1 - s.holdout : 1;
+  const std::string text = text_of(bytes, int64_t(double(bytes.size()) * kept));
+  return open_pieces(s, lines_of(text), run, true);
 }
 
 // What the model reads: the file itself, or the pieces of its text.
@@ -86,15 +93,52 @@ std::shared_ptr<const Tokens> tokens_of(const Settings& s, std::shared_ptr<const
                                         tokenizer.encode(text_of(*file, file->size())));
 }
 
+SentencePairs pairs_of(const Settings& s, const Sentences& sentences,
+                       std::shared_ptr<const PieceTokenizer> tokenizer, uint64_t seed) {
+  EncodedSentences text(sentences, *tokenizer);
+  return {std::move(text),
+          std::move(tokenizer),
+          {.length = s.length, .mask = s.mask, .whole_words = s.whole_words, .seed = seed}};
+}
+
+// For a BERT. Held-out pairs are the same ones whatever the seed of the run.
+RunData open_pairs(Settings& s, const std::string& run) {
+  const auto sentences_in = [](const std::string& path) {
+    const auto bytes = open(path, true);
+    return read_sentences(text_of(*bytes, bytes->size()));
+  };
+  auto [training, held_out] = s.validation.empty()
+                                  ? split(sentences_in(s.text), s.holdout)
+                                  : std::pair(sentences_in(s.text), sentences_in(s.validation));
+  std::vector<std::string> lines;
+  for (const std::string& line : training.lines) lines.push_back(" " + line);
+  const auto pieces = open_pieces(s, lines, run, false);
+  pieces->check_specials();
+  auto seen =
+      std::make_unique<const TrainingPairs>(pairs_of(s, training, pieces, uint64_t(s.seed)));
+  auto unseen = std::make_unique<const ValidationPairs>(
+      pairs_of(s, held_out, pieces, 0), unigram_entropy(seen->pairs().text().ids()));
+  const auto count = [](const SentencePairs& p) {
+    return with_commas(p.text().sentences()) + " sentences of " +
+           with_commas(p.text().documents()) + " documents, " + with_commas(p.text().tokens()) +
+           " tokens,";
+  };
+  const std::string description = s.text + ": " + count(seen->pairs()) + " for training; " +
+                                  count(unseen->pairs()) + " held out" +
+                                  (s.validation.empty() ? "" : " in " + s.validation);
+  return {std::move(seen), std::move(unseen), pieces, description};
+}
+
 }  // namespace
 
 const std::string& data_path(const Settings& s) { return s.text.empty() ? s.data : s.text; }
 
 RunData open_data(Settings& s, const std::string& run) {
+  if (is_bert(s)) return open_pairs(s, run);
   const bool as_text = !s.text.empty();
   const auto file = open(data_path(s), as_text);
   if (!as_text && s.vocabulary == 0) s.vocabulary = table_rows(file->format());
-  auto tokenizer = as_text ? open_tokenizer(s, *file, run) : tokenizer_of(s, run);
+  auto tokenizer = open_tokenizer(s, *file, run);
   const auto tokens = tokens_of(s, file, *tokenizer);
   auto [training, held_out] =
       s.validation.empty()
@@ -104,8 +148,9 @@ RunData open_data(Settings& s, const std::string& run) {
                                   name_of(tokens->format()) + "), " + with_commas(training.count) +
                                   " for training, " + with_commas(held_out.count) + " held out" +
                                   (s.validation.empty() ? "" : " in " + s.validation);
-  return {TrainingData(training, s.length, s.batch, uint64_t(s.seed)),
-          ValidationData(held_out, s.length), std::move(tokenizer), description};
+  return {std::make_unique<const TrainingWindows>(training, s.length, s.batch, uint64_t(s.seed)),
+          std::make_unique<const ValidationWindows>(held_out, s.length), std::move(tokenizer),
+          description};
 }
 
 }  // namespace gradus::train

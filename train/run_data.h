@@ -9,8 +9,8 @@
 namespace gradus::train {
 
 struct RunData {
-  TrainingData training;
-  ValidationData validation;
+  std::unique_ptr<const TrainingData> training;
+  std::unique_ptr<const ValidationData> validation;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string description;  // one line for people
 };

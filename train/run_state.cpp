@@ -17,8 +17,8 @@ LanguageModel initialized(const Settings& s, Device device, const CheckpointRead
     model.initialize(uint64_t(s.seed));
     return model;
   }
-  model.gpt.cast(dtype_of(settings_of(*weights)));
-  load_state(*weights, parameters_of(model.gpt), Unexpected::ignore);
+  model.module().cast(dtype_of(settings_of(*weights)));
+  load_state(*weights, parameters_of(model.module()), Unexpected::ignore);
   model.place();
   return model;
 }
@@ -30,7 +30,7 @@ std::string stored_name(const std::string& name) {
 }
 
 std::vector<StateTensor> tensors_of(RunState& state) {
-  std::vector<StateTensor> tensors = parameters_of(state.model.gpt);
+  std::vector<StateTensor> tensors = parameters_of(state.model.module());
   for (const optim::NamedState& s : state.optimizer->state())
     tensors.push_back({stored_name(s.name), s.value, {}});
   return tensors;
@@ -63,7 +63,7 @@ sched::LearningRate learning_rate(const Settings& s) {
 
 RunState::RunState(const Settings& s, Device device, const CheckpointReader* weights)
     : model(initialized(s, device, weights)),
-      optimizer(make_optimizer(s, model.gpt)),
+      optimizer(make_optimizer(s, model.module())),
       precision(*optimizer, loss_scale(s)),
       schedule(learning_rate(s), {.start = s.weight_decay, .end = s.weight_decay}),
       dropout(mix(uint64_t(s.seed) ^ fnv1a("dropout"))) {}

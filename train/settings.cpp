@@ -103,6 +103,21 @@ void check_loss_scale(const Settings& s) {
         "--loss-scale can be dynamic or a number in (0, 2¹²⁷), got '", text, "'");
 }
 
+void check_bert(const Settings& s) {
+  if (!is_bert(s)) {
+    check(s.mask == 0 && !s.whole_words, "--mask and --whole-words are for --family bert, not ",
+          s.family);
+    return;
+  }
+  check(s.mask > 0 && s.mask < 1, "--mask must lie in (0, 1), got ", s.mask);
+  check(s.tied, "a BERT's word table is its output matrix: --tied=false is for a GPT");
+  check(s.kv_heads == s.heads,
+        "a BERT's heads do not share keys: --kv-heads is for --family llama");
+  check(
+      !s.text.empty() && s.tokenizer != "bytes",
+      "a BERT reads sentences of a --text in pieces of words: --tokenizer bpe, unigram or a file");
+}
+
 template <class T>
 std::string text_of(const T& value) {
   std::ostringstream out;
@@ -159,7 +174,8 @@ void validate(const Settings& s) {
         s.text.empty() ? "" : ", not both");
   check(s.data.empty() || s.tokenizer == "bytes", "--tokenizer is for a --text; the tokens of ",
         s.data, " are made");
-  check_word("--family", s.family, {"gpt2", "llama"});
+  check_word("--family", s.family, {"gpt2", "llama", "bert"});
+  check_bert(s);
   check_word("--dtype", s.dtype, {"f32", "bf16", "f16"});
   check_word("--optimizer", s.optimizer, {"adamw", "adam", "sgd", "muon"});
   check_loss_scale(s);

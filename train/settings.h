@@ -28,7 +28,8 @@ struct SettingsOf {
   As<double> dropout{}, norm_epsilon{}, rope_base{};
   As<bool> tied{};
   As<std::string> text{}, data{}, validation{}, tokenizer{};
-  As<double> holdout{};
+  As<double> holdout{}, mask{};
+  As<bool> whole_words{};
   As<int64_t> length{}, batch{}, accumulate{}, seed{};
   As<int64_t> steps{}, warmup{}, decay_steps{};
   As<std::string> optimizer{};
@@ -45,7 +46,8 @@ struct SettingsOf {
     f(Setting{"model", kModel, "a preset: sizes, and training settings that suit them"},
       s.model...);
     f(Setting{"family", kModel,
-              "gpt2: learned positions, layer norm, GELU; llama: RoPE, RMS norm, SwiGLU"},
+              "gpt2: learned positions, layer norm, GELU; llama: RoPE, RMS norm, SwiGLU; bert: an "
+              "encoder that fills in masked words"},
       s.family...);
     f(Setting{"layers", kModel, "blocks"}, s.layers...);
     f(Setting{"width", kModel, "channels of the residual stream"}, s.width...);
@@ -75,6 +77,8 @@ struct SettingsOf {
               may_differ},
       s.validation...);
     f(Setting{"holdout", kData, "fraction of the data that is held out"}, s.holdout...);
+    f(Setting{"mask", kData, "bert: fraction of the tokens that are to be filled in"}, s.mask...);
+    f(Setting{"whole-words", kData, "bert: mask words, not pieces of words"}, s.whole_words...);
     f(Setting{"length", kData, "tokens in a window: the context"}, s.length...);
     f(Setting{"seed", kData, "of initial weights, order of samples and dropout"}, s.seed...);
 
@@ -130,6 +134,8 @@ using Choices = SettingsOf<std::optional>;
 
 /// The settings of a new run: the preset's, with what was chosen. Error when they make no sense.
 Settings resolve(const Choices& choices, bool on_gpu);
+
+inline bool is_bert(const Settings& settings) { return settings.family == "bert"; }
 
 /// Is the tokenizer one that the run learns from its text?
 bool learns_tokenizer(const Settings& settings);

@@ -4,6 +4,7 @@
 
 #include "core/scope.h"
 #include "train/loss.h"
+#include "train/masked_loss.h"
 
 namespace gradus::train {
 namespace {
@@ -33,20 +34,30 @@ StepRunner::StepRunner(RunState& state, const TrainingData& data, const Settings
   if (!graph) return;
   check(settings.dropout == 0, "--cuda-graph does without dropout, but --dropout is ",
         settings.dropout, ": a graph would drop the same elements in every step");
+  check(state.model.gpt != nullptr,
+        "--cuda-graph is for a GPT: the number of words that are masked "
+        "for a BERT differs from step to step");
   check(state.model.device.is_cuda(), "--cuda-graph needs a GPU, the run is on ",
         state.model.device);
   graph_.emplace(state.model.device);
 }
 
-// All of a step that the device does, the same kernels each time.
-void StepRunner::compute(int64_t targets) {
-  const double share = 1.0 / double(std::max<int64_t>(targets, 1));
-  const int64_t rows = settings_.batch / settings_.accumulate;
+// The part of L that a micro-batch has.
+Tensor StepRunner::loss_of_part(const Batch& batch, int64_t part, double share) {
+  const int64_t rows = settings_.batch / settings_.accumulate, first = part * rows;
+  if (state_.model.bert)
+    return masked_loss_sum(state_.model, batch, first, rows, &state_.dropout) * share;
+  return loss_sum(state_.model, batch_.inputs(first, rows), batch_.targets(first, rows),
+                  &state_.dropout, share);
+}
+
+// All of a step that the device does, the same kernels each time (of a GPT).
+void StepRunner::compute(const Batch& batch) {
+  const double share = 1.0 / double(std::max<int64_t>(batch.target_count(), 1));
   state_.optimizer->zero_grad();
   Tensor total;
   for (int64_t m = 0; m < settings_.accumulate; ++m) {
-    const Tensor loss = loss_sum(state_.model, batch_.inputs(m * rows, rows),
-                                 batch_.targets(m * rows, rows), &state_.dropout, share);
+    const Tensor loss = loss_of_part(batch, m, share);
     loss.backward(state_.precision.seed());
     total = total ? total + loss.detach() : loss.detach();
   }
@@ -58,13 +69,12 @@ void StepRunner::compute(int64_t targets) {
 void StepRunner::begin() {
   check(running() < kMostRunning, "a step began while ", kMostRunning, " others are not finished");
   const Batch batch = data_.batch(state_.samples, settings_.batch);
-  const int64_t targets = batch.target_count();
-  check(!graph_ || targets == settings_.batch * settings_.length,
+  check(!graph_ || batch.target_count() == settings_.batch * settings_.length,
         "a batch for a CUDA graph has targets that are ignored");
-  batch_.load(batch);
+  if (state_.model.gpt) batch_.load(batch);
   const auto rates = [&](int64_t updates) { return rates_at(state_, updates, settings_.batch); };
   const optim::StepResult result = state_.precision.request(rates, options_of(settings_));
-  const auto work = [&] { compute(targets); };
+  const auto work = [&] { compute(batch); };
   graph_ ? graph_->run_or_replay(work) : work();
   state_.samples += settings_.batch;
   ++state_.step;

@@ -44,7 +44,8 @@ struct StepReport {
 
 class StepRunner {
  public:
-  /// All of these must live longer. Error when a graph is asked for with dropout, or without a GPU.
+  /// All of these must live longer. Error when a graph is asked for with dropout, without a GPU, or for
+  /// a BERT.
   StepRunner(RunState& state, const TrainingData& data, const Settings& settings,
              bool graph = false);
 
@@ -60,7 +61,8 @@ class StepRunner {
     optim::StepResult result;
     int64_t step, samples;
   };
-  void compute(int64_t targets);
+  void compute(const Batch& batch);
+  Tensor loss_of_part(const Batch& batch, int64_t part, double share);
   Staging& loss_of(int64_t step) { return losses_[size_t(step) % kMostRunning]; }
 
   RunState& state_;

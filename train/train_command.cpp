@@ -67,8 +67,8 @@ Start resumed_start(const TrainRequest& r) {
 // The order of samples is that of the same data.
 void check_same_data(const CheckpointReader& reader, const RunData& data) {
   const int64_t stored = reader.meta().value("tokens", int64_t(-1));
-  check(stored == data.training.tokens(), "the data has changed: ", reader.path(),
-        " was trained on ", stored, " tokens, now there are ", data.training.tokens());
+  check(stored == data.training->tokens(), "the data has changed: ", reader.path(),
+        " was trained on ", stored, " tokens, now there are ", data.training->tokens());
 }
 
 void load(RunState& state, const CheckpointReader& reader) {
@@ -85,13 +85,13 @@ std::string resume_hint(const std::string& directory) {
 
 // A text begins with a new line, other tokens with the first one that is held out.
 std::vector<int32_t> sample_prompt(const Settings& settings, const RunData& data) {
-  if (settings.text.empty()) return {data.validation.batch(0, 1).inputs[0]};
+  if (settings.text.empty()) return {data.validation->batch(0, 1).inputs[0]};
   return data.tokenizer->encode("\n");
 }
 
 void print_sample(const Settings& settings, const RunData& data, LanguageModel& model,
                   int64_t tokens, const Interrupt& interrupt) {
-  if (tokens == 0 || interrupt.requested()) return;
+  if (is_bert(settings) || tokens == 0 || interrupt.requested()) return;
   const Sampling sampling{.temperature = 0.8, .top_p = 0.95};
   std::cout << "\nsample (temperature 0.8, top-p 0.95):" << std::endl;
   TextGenerator generator(model, sample_prompt(settings, data), sampling, uint64_t(settings.seed));
@@ -113,13 +113,13 @@ void print_outcome(const Outcome& outcome, const Settings& settings, const RunSt
 // Measures some steps; where they lead is forgotten.
 void profile(RunState& state, const RunData& data, const Settings& settings,
              const std::string& file) {
-  StepRunner steps(state, data.training, settings);
+  StepRunner steps(state, *data.training, settings);
   const auto step = [&] {
     if (steps.running() == kMostRunning) steps.finish();
     steps.begin();
   };
   const StepSize size{model_size(settings), settings.batch,
-                      nn::count_parameters(state.model.gpt).elements, state.model.dtype};
+                      nn::count_parameters(state.model.module()).elements, state.model.dtype};
   std::cout << table_of(profile_steps(state.model.device, step, 3, size, file)) << "\n\n"
             << file << ": each op of these steps, for ui.perfetto.dev" << std::endl;
 }
@@ -139,7 +139,7 @@ void train(const TrainRequest& r) {
   if (!r.gemm_tuning.empty()) tuning.emplace(r.gemm_tuning);
   RunState state(settings, device, start.weights ? &*start.weights : nullptr);
   if (start.from) load(state, *start.from);
-  std::cout << opening(settings, data, device, nn::count_parameters(state.model.gpt).elements,
+  std::cout << opening(settings, data, device, nn::count_parameters(state.model.module()).elements,
                        state.step, start.directory)
             << "\n"
             << std::endl;
@@ -152,7 +152,7 @@ void train(const TrainRequest& r) {
   Outcome outcome;
   {
     ProgressDisplay display(std::cout, [] { return terminal_width(STDOUT_FILENO); });
-    Trainer trainer(settings, data.training, data.validation, state, display,
+    Trainer trainer(settings, *data.training, *data.validation, state, display,
                     {.directory = start.directory,
                      .stop_at = r.stop_at,
                      .stop = [&] { return interrupt.requested(); },
@@ -167,7 +167,7 @@ void train(const TrainRequest& r) {
 
 int train_command(int argc, const char* const* argv) {
   TrainRequest request;
-  CLI::App app("Trains a GPT.", "gradus train");
+  CLI::App app("Trains a GPT or a BERT.", "gradus train");
   add_options(app, request);
   return run_command(app, argc, argv, [&] { train(request); });
 }

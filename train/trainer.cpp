@@ -16,10 +16,12 @@ double now() {
 
 bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-std::string loss_text(const char* what, const LossSum& loss) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4f", loss.mean());
-  return std::string(what) + " " + text + " over " + with_commas(loss.count) + " held-out tokens";
+// Beside the loss of a BERT.
+void add_accuracies(std::vector<Metric>& line, const Scores& scores) {
+  if (scores.pairs.count == 0) return;
+  line.push_back({"accuracy", scores.accuracy()});
+  line.push_back({"next_loss", scores.pairs.mean()});
+  line.push_back({"next_accuracy", scores.pair_accuracy()});
 }
 
 }  // namespace
@@ -91,9 +93,9 @@ void Trainer::evaluate(Extent extent) {
                                  .tokens = settings_.eval_tokens},
                                 extent, options_.stop);
   if (!evaluation_) return;
-  const LossSum& loss = evaluation_->all ? *evaluation_->all : evaluation_->part;
+  const Scores& scores = evaluation_->all ? *evaluation_->all : evaluation_->part;
   display_.message("step " + std::to_string(state_.step) + ": " +
-                   loss_text("validation loss", loss));
+                   scores_text(scores, validation_.unigram_entropy()));
 }
 
 std::optional<Utilisation> Trainer::utilisation() const {
@@ -115,6 +117,7 @@ void Trainer::record(const StepReport& r) {
   if (evaluation_) line.push_back({"validation_loss", evaluation_->part.mean()});
   if (evaluation_ && evaluation_->all)
     line.push_back({"validation_loss_all", evaluation_->all->mean()});
+  if (evaluation_) add_accuracies(line, evaluation_->part);
   line.push_back({"tokens_per_second", pace_.tokens_per_second()});
   if (const auto mfu = utilisation()) {
     line.push_back({"mfu", mfu->causal});

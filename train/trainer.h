@@ -26,8 +26,8 @@ struct TrainerOptions {
 };
 
 struct Outcome {
-  bool finished = false;              // all steps are taken
-  std::optional<LossSum> validation;  // of a finished run, over all held-out tokens
+  bool finished = false;             // all steps are taken
+  std::optional<Scores> validation;  // of a finished run, over all held-out tokens
   std::string checkpoint;
 };
 

@@ -22,14 +22,14 @@ class DatasetTest : public testing::Test {
   TemporaryDirectory directory_;
 };
 
-std::vector<int64_t> starts(const TrainingData& data, int64_t first, int64_t count) {
+std::vector<int64_t> starts(const TrainingWindows& data, int64_t first, int64_t count) {
   std::vector<int64_t> all;
   for (int64_t s = first; s < first + count; ++s) all.push_back(data.start_of(s));
   return all;
 }
 
 TEST_F(DatasetTest, TargetsFollowTheirInputs) {
-  const TrainingData data(counting(103), 5, 4, 1);
+  const TrainingWindows data(counting(103), 5, 4, 1);
   const Batch b = data.batch(3, 4);
   ASSERT_EQ(b.inputs.size(), 20u);
   ASSERT_EQ(b.targets.size(), 20u);
@@ -41,7 +41,7 @@ TEST_F(DatasetTest, TargetsFollowTheirInputs) {
 }
 
 TEST_F(DatasetTest, C7_TheFirstEpochMakesEveryTokenATargetOnce) {
-  const TrainingData data(counting(101), 5, 4, 1);  // 100 targets: 20 windows, none left over
+  const TrainingWindows data(counting(101), 5, 4, 1);  // 100 targets: 20 windows, none left over
   ASSERT_EQ(data.windows(), 20);
   const Batch b = data.batch(0, 20);
   std::vector<int32_t> targets = b.targets;
@@ -51,7 +51,7 @@ TEST_F(DatasetTest, C7_TheFirstEpochMakesEveryTokenATargetOnce) {
 
 TEST_F(DatasetTest, C7_EveryEpochVisitsEveryWindowOnce) {
   const int64_t count = 203, length = 8;  // 25 windows and two tokens over
-  const TrainingData data(counting(count), length, 4, 9);
+  const TrainingWindows data(counting(count), length, 4, 9);
   for (int64_t epoch = 0; epoch < 6; ++epoch) {
     auto all = starts(data, epoch * data.windows(), data.windows());
     std::sort(all.begin(), all.end());
@@ -63,7 +63,7 @@ TEST_F(DatasetTest, C7_EveryEpochVisitsEveryWindowOnce) {
 }
 
 TEST_F(DatasetTest, EpochsDifferInOrderAndInWhereWindowsBegin) {
-  const TrainingData data(counting(2001), 20, 4, 9);  // 100 windows
+  const TrainingWindows data(counting(2001), 20, 4, 9);  // 100 windows
   std::set<std::vector<int64_t>> orders;
   std::set<int64_t> shifts;
   for (int64_t epoch = 0; epoch < 10; ++epoch) {
@@ -88,11 +88,11 @@ TEST_F(DatasetTest, TheSeedChoosesTheOrder) {
 // starting at any position continues it: nothing but the position is remembered.
 TEST_F(DatasetTest, C7_AnyCutOfTheStreamGivesTheSameSamples) {
   const TokenRange range = counting(203);
-  const Batch whole_stream = TrainingData(range, 8, 4, 9).batch(0, 60);
+  const Batch whole_stream = TrainingWindows(range, 8, 4, 9).batch(0, 60);
   for (int64_t rows : {1, 3, 7}) {
     std::vector<int32_t> inputs, targets;
     for (int64_t at = 0; at < 60; at += rows) {
-      const TrainingData resumed(range, 8, 4, 9);
+      const TrainingWindows resumed(range, 8, 4, 9);
       const Batch b = resumed.batch(at, std::min(rows, 60 - at));
       inputs.insert(inputs.end(), b.inputs.begin(), b.inputs.end());
       targets.insert(targets.end(), b.targets.begin(), b.targets.end());
@@ -103,7 +103,7 @@ TEST_F(DatasetTest, C7_AnyCutOfTheStreamGivesTheSameSamples) {
 }
 
 TEST_F(DatasetTest, D2_ExactlyOneBatchOfTokensIsEnough) {
-  const TrainingData data(counting(4 * 5 + 1), 5, 4, 1);
+  const TrainingWindows data(counting(4 * 5 + 1), 5, 4, 1);
   EXPECT_EQ(data.windows(), 4);
   std::vector<int32_t> targets = data.batch(0, 4).targets;
   std::sort(targets.begin(), targets.end());
@@ -113,7 +113,7 @@ TEST_F(DatasetTest, D2_ExactlyOneBatchOfTokensIsEnough) {
 
 TEST_F(DatasetTest, D2_OneTokenLessNamesFileCountAndNeed) {
   const TokenRange range = counting(20);
-  const std::string text = error_of([&] { TrainingData(range, 5, 4, 1); });
+  const std::string text = error_of([&] { TrainingWindows(range, 5, 4, 1); });
   EXPECT_TRUE(holds(text, {"count.bin", "20 tokens", "needs 21"})) << text;
 }
 
@@ -123,9 +123,9 @@ TEST_F(DatasetTest, SplitHoldsOutTheEnd) {
   EXPECT_EQ(training.count, 200);
   EXPECT_EQ(validation.first, 200);
   EXPECT_EQ(validation.count, 10);
-  const TrainingData data(training, 3, 4, 1);
+  const TrainingWindows data(training, 3, 4, 1);
   for (int32_t target : data.batch(0, 5 * data.windows()).targets) EXPECT_LT(target, 200);
-  EXPECT_EQ(ValidationData(validation, 3).batch(0, 1).inputs,
+  EXPECT_EQ(ValidationWindows(validation, 3).batch(0, 1).inputs,
             (std::vector<int32_t>{200, 201, 202}));
 }
 
@@ -138,7 +138,7 @@ TEST_F(DatasetTest, SplitRefusesAFractionOutsideZeroToOne) {
 // 12 tokens, windows of 4, rows of 2: targets 1 … 11 in three windows, the last one token short, and
 // one row of padding.
 TEST_F(DatasetTest, H2_ValidationCountsEveryTargetOnce) {
-  const ValidationData data(counting(12), 4);
+  const ValidationWindows data(counting(12), 4);
   EXPECT_EQ(data.windows(), 3);
   EXPECT_EQ(data.batches(2), 2);
   EXPECT_EQ(data.targets(), 11);
@@ -150,7 +150,7 @@ TEST_F(DatasetTest, H2_ValidationCountsEveryTargetOnce) {
 }
 
 TEST_F(DatasetTest, H2_TheSumDoesNotDependOnTheBatchSize) {
-  const ValidationData data(counting(103), 7);
+  const ValidationWindows data(counting(103), 7);
   for (int64_t rows : {1, 2, 5, 40}) {
     int64_t sum = 0, count = 0;
     for (int64_t b = 0; b < data.batches(rows); ++b)
@@ -163,7 +163,7 @@ TEST_F(DatasetTest, H2_TheSumDoesNotDependOnTheBatchSize) {
 
 TEST_F(DatasetTest, ValidationNeedsTwoTokens) {
   const auto [training, validation] = split(counting(100).tokens, 0.01);
-  const std::string text = error_of([&, v = validation] { ValidationData(v, 4); });
+  const std::string text = error_of([&, v = validation] { ValidationWindows(v, 4); });
   EXPECT_TRUE(holds(text, {"count.bin", "100 tokens", "1 of them", "2 are needed"})) << text;
 }
 

@@ -21,8 +21,8 @@ std::vector<int32_t> write(LanguageModel& model, int64_t count, const Sampling& 
 // The likeliest next id, from one pass over all ids without a cache.
 int32_t likeliest_after(LanguageModel& model, const std::vector<int32_t>& ids) {
   const NoGrad no_grad;
-  const nn::Evaluating evaluating(model.gpt);
-  const Tensor logits = model.gpt(model.ids(ids, 1));
+  const nn::Evaluating evaluating(model.module());
+  const Tensor logits = (*model.gpt)(model.ids(ids, 1));
   return int32_t(argmax(select(logits, 1, logits.size(1) - 1), 1).item());
 }
 
@@ -31,7 +31,7 @@ TEST(Generate, S16_TokenByTokenIsAFullPass) {
     for (const char* family : {"gpt2", "llama"}) {
       TemporaryDirectory d;
       TinyRun run(tiny_settings(d, family), device);
-      for (int i = 0; i < 10; ++i) train_step(run.state, run.data.training, run.settings);
+      for (int i = 0; i < 10; ++i) train_step(run.state, *run.data.training, run.settings);
       std::vector<int32_t> ids = {'t', 'h', 'e'};
       for (int32_t next : write(run.state.model, 13, {.temperature = 0}, 1)) {  // context 16
         EXPECT_EQ(next, likeliest_after(run.state.model, ids)) << family << ' ' << ids.size();
@@ -43,7 +43,7 @@ TEST(Generate, S16_TokenByTokenIsAFullPass) {
 TEST(Generate, WhereTheContextIsFullItsNewerHalfIsReadAgain) {
   TemporaryDirectory d;
   TinyRun run(tiny_settings(d, "gpt2"));
-  for (int i = 0; i < 10; ++i) train_step(run.state, run.data.training, run.settings);
+  for (int i = 0; i < 10; ++i) train_step(run.state, *run.data.training, run.settings);
   std::vector<int32_t> ids = {'t', 'h', 'e'};
   for (int32_t next : write(run.state.model, 30, {.temperature = 0}, 1)) ids.push_back(next);
   // 16 tokens fit. The 17th is drawn after all of them, the 18th after the last 8, and so on up to 16.
@@ -62,7 +62,7 @@ TEST(Generate, TheSeedDecides) {
   const auto first = write(run.state.model, 20, {}, 1);
   EXPECT_EQ(write(run.state.model, 20, {}, 1), first);
   EXPECT_NE(write(run.state.model, 20, {}, 2), first);
-  EXPECT_TRUE(run.state.model.gpt.training);  // as it was
+  EXPECT_TRUE(run.state.model.module().training);  // as it was
 }
 
 TEST(Generate, ALongPromptKeepsItsEnd) {

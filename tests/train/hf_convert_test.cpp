@@ -57,7 +57,7 @@ LanguageModel imported(const std::string& run) {
   const CheckpointReader reader(find_checkpoint(run));
   LanguageModel model(settings_of(reader), kCpu);
   model.place();
-  load_state(reader, parameters_of(model.gpt), Unexpected::error);
+  load_state(reader, parameters_of(model.module()), Unexpected::error);
   return model;
 }
 
@@ -67,9 +67,9 @@ TEST(HfConvert, Gpt2HasTheLogitsOfTransformers) {
   LanguageModel model = imported(d / "run");
   const Expected expected("gpt2");
   const Tensor logits = expected["logits"];
-  EXPECT_LE(difference(model.gpt(expected["input_ids"]), logits), kRounding * largest(logits));
-  model.gpt.cast(DType::f64);  // the same weights, and now no rounding to hide behind
-  EXPECT_LE(difference(model.gpt(expected["input_ids"]), logits), 1e-12 * largest(logits));
+  EXPECT_LE(difference((*model.gpt)(expected["input_ids"]), logits), kRounding * largest(logits));
+  model.gpt->cast(DType::f64);  // the same weights, and now no rounding to hide behind
+  EXPECT_LE(difference((*model.gpt)(expected["input_ids"]), logits), 1e-12 * largest(logits));
 }
 
 // Grouped heads, SwiGLU, rotary positions, two files. transformers computes angles in f32, in a model
@@ -78,12 +78,12 @@ TEST(HfConvert, LlamaHasTheLogitsOfTransformers) {
   TemporaryDirectory d;
   import_hf(kFixtures + "llama", d / "run");
   LanguageModel model = imported(d / "run");
-  EXPECT_EQ(model.gpt.config.kv_heads, 2);
-  EXPECT_EQ(model.gpt.config.rope_base, 500);
-  EXPECT_EQ(model.gpt.config.epsilon, 1e-6);
+  EXPECT_EQ(model.gpt->config.kv_heads, 2);
+  EXPECT_EQ(model.gpt->config.rope_base, 500);
+  EXPECT_EQ(model.gpt->config.epsilon, 1e-6);
   const Expected expected("llama");
   const Tensor logits = expected["logits"];
-  EXPECT_LE(difference(model.gpt(expected["input_ids"]), logits), kRounding * largest(logits));
+  EXPECT_LE(difference((*model.gpt)(expected["input_ids"]), logits), kRounding * largest(logits));
 }
 
 // Two segments, and padding at the end of the second text.
@@ -281,7 +281,7 @@ TEST(HfConvert, AnUntiedGpt2AndATiedLlamaKeepTheirOutputMatrix) {
   EXPECT_EQ(untied.config("tie_word_embeddings", false).with("lm_head.weight", own).error(),
             "no error");
   LanguageModel gpt2 = imported(untied.directory() / "run");
-  EXPECT_EQ(difference(gpt2.gpt.head, own), 0);
+  EXPECT_EQ(difference(gpt2.gpt->head, own), 0);
   export_hf(untied.directory() / "run", untied.directory() / "back");
   EXPECT_EQ(difference(HfWeights(untied.directory() / "back", "").tensor("lm_head.weight"), own),
             0);
@@ -289,8 +289,8 @@ TEST(HfConvert, AnUntiedGpt2AndATiedLlamaKeepTheirOutputMatrix) {
   Spoiled tied("llama");
   EXPECT_EQ(tied.config("tie_word_embeddings", true).without("lm_head.weight").error(), "no error");
   LanguageModel llama = imported(tied.directory() / "run");
-  EXPECT_TRUE(llama.gpt.config.tied);
-  EXPECT_FALSE(llama.gpt.head);
+  EXPECT_TRUE(llama.gpt->config.tied);
+  EXPECT_FALSE(llama.gpt->head);
 }
 
 // A file of the model without its heads has no prefix, and has buffers; f16 becomes f32, exactly.
@@ -313,7 +313,7 @@ TEST(HfConvert, OlderFilesAreRead) {
   const LanguageModel model = imported(d / "run");
   EXPECT_EQ(model.dtype, DType::f32);
   const Tensor table = cast(weights.tensor("transformer.wte.weight"), DType::f16);
-  EXPECT_EQ(difference(model.gpt.tokens.weight, table), 0);
+  EXPECT_EQ(difference(model.gpt->tokens.weight, table), 0);
 }
 
 // gradus train --init: in the type of the run, whatever that of the weights.
@@ -326,7 +326,7 @@ TEST(HfConvert, ARunBeginsWithConvertedWeights) {
     choices.data = "some.bin", choices.dtype = dtype;
     const Settings settings = resolve_with_model(settings_of(reader), choices, false);
     const RunState state(settings, kCpu, &reader);
-    const Tensor weight = state.model.gpt.tokens.weight;
+    const Tensor weight = state.model.gpt->tokens.weight;
     EXPECT_EQ(weight.dtype(), dtype == std::string("f32") ? DType::f32 : DType::bf16);
     EXPECT_EQ(difference(weight, cast(table, weight.dtype())), 0);
   }

@@ -18,9 +18,9 @@ TEST(RunData, TheLastPartOfATextIsHeldOut) {
   TemporaryDirectory d;
   Settings s = small(write_text(d / "a.txt", "abcdefghijklmnopqrst"));  // 20 bytes
   const RunData data = open_data(s);
-  EXPECT_EQ(data.training.tokens(), 15);
-  EXPECT_EQ(data.validation.targets(), 4);
-  EXPECT_EQ(data.validation.batch(0, 1).inputs, std::vector<int32_t>({'p', 'q', 'r', 's'}));
+  EXPECT_EQ(data.training->tokens(), 15);
+  EXPECT_EQ(data.validation->targets(), 4);
+  EXPECT_EQ(data.validation->batch(0, 1).inputs, std::vector<int32_t>({'p', 'q', 'r', 's'}));
   EXPECT_TRUE(holds(data.description, {"a.txt: 20 tokens", "15 for training", "5 held out"}));
 }
 
@@ -29,8 +29,8 @@ TEST(RunData, HeldOutTokensMayHaveAFileOfTheirOwn) {
   Settings s = small(write_text(d / "a.txt", "abcdefghijklmnopqrst"));
   s.validation = write_text(d / "b.txt", "012");
   const RunData data = open_data(s);
-  EXPECT_EQ(data.training.tokens(), 20);
-  EXPECT_EQ(data.validation.targets(), 2);
+  EXPECT_EQ(data.training->tokens(), 20);
+  EXPECT_EQ(data.validation->targets(), 2);
 }
 
 TEST(RunData, TheVocabularyIsThatOfTheFormatUnlessItIsChosen) {

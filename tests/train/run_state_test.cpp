@@ -12,7 +12,7 @@ TEST(RunState, C8_EveryTensorAndNumberComesBack) {
   Settings s = tiny_settings(d, "llama");
   s.dtype = "bf16";  // with masters
   TinyRun a(s), b(s);
-  for (int i = 0; i < 3; ++i) train_step(a.state, a.data.training, s);
+  for (int i = 0; i < 3; ++i) train_step(a.state, *a.data.training, s);
   const std::string path = a.state.save(d / "run", s, {{"note", 7}}, 1.5);
   const CheckpointReader reader(path);
   EXPECT_EQ(reader.meta()["note"], 7);
@@ -25,8 +25,8 @@ TEST(RunState, C8_EveryTensorAndNumberComesBack) {
   EXPECT_EQ(b.state.schedule.samples(), a.state.schedule.samples());
   EXPECT_EQ(hashes_of(b.state.save(d / "again", s, {}, {})), hashes_of(path));
   const auto& tensors = reader.index().tensors;
-  EXPECT_EQ(tensors.size(), 4 * a.state.model.gpt.named_parameters().size());
-  const std::string name = a.state.model.gpt.named_parameters()[1].name;
+  EXPECT_EQ(tensors.size(), 4 * a.state.model.module().named_parameters().size());
+  const std::string name = a.state.model.module().named_parameters()[1].name;
   for (const char* kind : {"", "optimizer.m.", "optimizer.v.", "optimizer.master."})
     EXPECT_EQ(tensors.count(kind + name), 1u) << kind << name;
   EXPECT_EQ(tensors.at(name).dtype, DType::bf16);
@@ -40,10 +40,10 @@ TEST(RunState, C5_AModelOfOtherSizesIsAnErrorThatNamesBothAndChangesNothing) {
   const CheckpointReader reader(a.state.save(d / "run", s, {}, {}));
   s.width = 32;
   TinyRun wider(s);
-  const auto before = wider.state.model.gpt.parameters()[0].to_vector();
+  const auto before = wider.state.model.module().parameters()[0].to_vector();
   const std::string error = error_of([&] { wider.state.load(reader); });
   EXPECT_TRUE(holds(error, {"tokens.weight", "16", "32"})) << error;
-  EXPECT_EQ(wider.state.model.gpt.parameters()[0].to_vector(), before);
+  EXPECT_EQ(wider.state.model.module().parameters()[0].to_vector(), before);
   EXPECT_EQ(wider.state.step, 0);
 }
 
@@ -61,7 +61,7 @@ TEST(RunState, TheSeedDecidesTheFirstValues) {
   TinyRun a(s), b(s);
   s.seed = 2;
   TinyRun c(s);
-  const auto values = [](TinyRun& r) { return r.state.model.gpt.parameters()[0].to_vector(); };
+  const auto values = [](TinyRun& r) { return r.state.model.module().parameters()[0].to_vector(); };
   EXPECT_EQ(values(a), values(b));
   EXPECT_NE(values(a), values(c));
 }

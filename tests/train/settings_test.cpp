@@ -96,7 +96,7 @@ TEST(Settings, EachNumberOutOfRangeIsNamedWithItsValue) {
   EXPECT_TRUE(
       holds(error_after([](S& s) { s.optimizer = "lion"; }), {"--optimizer", "muon", "lion"}));
   EXPECT_TRUE(holds(error_after([](S& s) { s.momentum = 0.5; }), {"--momentum 0.5", "adamw"}));
-  EXPECT_TRUE(holds(error_after([](S& s) { s.family = "bert"; }), {"gpt2, llama", "bert"}));
+  EXPECT_TRUE(holds(error_after([](S& s) { s.family = "t5"; }), {"gpt2, llama, bert", "t5"}));
   EXPECT_TRUE(holds(error_after([](S& s) { s.text = ""; }), {"--text", "--data"}));
   EXPECT_TRUE(holds(error_after([](S& s) { s.data = "a.bin"; }), {"--text", "--data", "not both"}));
 }

@@ -23,14 +23,14 @@ struct Taken {
 // `ahead` steps are begun before the oldest is finished.
 Taken take_steps(const Settings& s, Device device, int steps, int ahead, bool graph) {
   TinyRun run(s, device);
-  StepRunner runner(run.state, run.data.training, run.settings, graph);
+  StepRunner runner(run.state, *run.data.training, run.settings, graph);
   Taken taken;
   for (int i = 0; i < steps; ++i) {
     runner.begin();
     if (runner.running() > ahead) taken.reports.push_back(runner.finish());
   }
   while (runner.running() > 0) taken.reports.push_back(runner.finish());
-  for (const nn::Parameter& p : run.state.model.gpt.parameters()) {
+  for (const nn::Parameter& p : run.state.model.module().parameters()) {
     const Tensor host = to(cast(p.detach(), DType::f32), kCpu);
     taken.parameters.emplace_back(host.data<float>(), host.data<float>() + host.numel());
   }
@@ -91,7 +91,7 @@ TEST(StepRunner, AGraphNeedsAGpuAndNoDropout) {
   TemporaryDirectory d;
   const auto error = [&](const Settings& s) {
     TinyRun run(s);
-    return error_of([&] { StepRunner(run.state, run.data.training, run.settings, true); });
+    return error_of([&] { StepRunner(run.state, *run.data.training, run.settings, true); });
   };
   EXPECT_TRUE(holds(error(tiny_settings(d, "gpt2")), {"--cuda-graph", "--dropout is 0.1"}));
   EXPECT_TRUE(holds(error(without_dropout(d, "gpt2", "f32")), {"--cuda-graph", "GPU", "cpu"}));
@@ -100,7 +100,7 @@ TEST(StepRunner, AGraphNeedsAGpuAndNoDropout) {
 TEST(StepRunner, StepsBeginAndEndInOrder) {
   TemporaryDirectory d;
   TinyRun run(tiny_settings(d, "gpt2"));
-  StepRunner runner(run.state, run.data.training, run.settings);
+  StepRunner runner(run.state, *run.data.training, run.settings);
   EXPECT_TRUE(holds(error_of([&] { runner.finish(); }), {"no step is running"}));
   for (int i = 0; i < kMostRunning; ++i) runner.begin();
   EXPECT_TRUE(holds(error_of([&] { runner.begin(); }), {"4 others are not finished"}));

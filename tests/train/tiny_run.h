@@ -57,7 +57,7 @@ struct TinyRun {
       state.load(CheckpointReader(checkpoint_path(directory, list.complete.back().step)));
     Disk{}.make_directory(directory);
     options.directory = directory;
-    return Trainer(settings, data.training, data.validation, state, display, options).run();
+    return Trainer(settings, *data.training, *data.validation, state, display, options).run();
   }
 };
 

@@ -125,9 +125,9 @@ TEST(Trainer, M3_MemoryIsFlat) {
   for (Device device : test_devices()) {
     TinyRun run(tiny_settings(d, "llama"), device);
     const auto memory_after = [&](int64_t step) {
-      while (run.state.step < step - 1) train_step(run.state, run.data.training, run.settings);
+      while (run.state.step < step - 1) train_step(run.state, *run.data.training, run.settings);
       reset_peak(device);
-      train_step(run.state, run.data.training, run.settings);
+      train_step(run.state, *run.data.training, run.settings);
       const MemoryStats stats = memory_stats(device);
       return std::pair(stats.live, stats.peak);
     };
@@ -140,18 +140,18 @@ TEST(Trainer, M3_MemoryIsFlat) {
 TEST(Trainer, M5_EvaluationLeavesMemoryAndModeAsTheyWere) {
   TemporaryDirectory d;
   TinyRun run(tiny_settings(d, "gpt2"));
-  train_step(run.state, run.data.training, run.settings);
+  train_step(run.state, *run.data.training, run.settings);
   const int64_t live = memory_stats(kCpu).live;
   const EvaluationPlan plan{.batch = 4, .accumulate = 2, .tokens = 200};
-  const auto first = evaluate(run.state.model, run.data.validation, plan, Extent::all);
-  const auto again = evaluate(run.state.model, run.data.validation, plan, Extent::part);
+  const auto first = evaluate(run.state.model, *run.data.validation, plan, Extent::all);
+  const auto again = evaluate(run.state.model, *run.data.validation, plan, Extent::part);
   EXPECT_EQ(memory_stats(kCpu).live, live);
-  EXPECT_TRUE(run.state.model.gpt.training);
+  EXPECT_TRUE(run.state.model.module().training);
   EXPECT_EQ(first->part.sum, again->part.sum);  // no dropout, the same part
   EXPECT_EQ(first->part.count, 256);            // 200 tokens are 4 batches of 64
   EXPECT_EQ(first->all->count, 599);
   EXPECT_FALSE(again->all.has_value());
-  EXPECT_FALSE(evaluate(run.state.model, run.data.validation, plan, Extent::all, [] {
+  EXPECT_FALSE(evaluate(run.state.model, *run.data.validation, plan, Extent::all, [] {
                  return true;
                }).has_value());
 }
@@ -187,21 +187,21 @@ TEST(Trainer, C8_F16RunsResumeWithTheirLossScale) {
 TEST(Trainer, O1_O17_T5_ANonFiniteGradientSkipsTheStepAndIsNamed) {
   TemporaryDirectory d;
   TinyRun run(tiny_settings(d, "gpt2"));
-  for (int i = 0; i < 2; ++i) train_step(run.state, run.data.training, run.settings);
-  const nn::NamedParameter poisoned = run.state.model.gpt.named_parameters().back();
+  for (int i = 0; i < 2; ++i) train_step(run.state, *run.data.training, run.settings);
+  const nn::NamedParameter poisoned = run.state.model.module().named_parameters().back();
   const double value = poisoned.parameter.at(0);
   poisoned.parameter.detach().set(0, NAN);
   const int64_t scheduled = run.state.schedule.samples(), samples = run.state.samples;
-  const std::vector<double> others = run.state.model.gpt.parameters()[0].to_vector();
-  const StepReport skipped = train_step(run.state, run.data.training, run.settings);
+  const std::vector<double> others = run.state.model.module().parameters()[0].to_vector();
+  const StepReport skipped = train_step(run.state, *run.data.training, run.settings);
   EXPECT_FALSE(skipped.applied);
   EXPECT_FALSE(skipped.non_finite.empty());
   EXPECT_EQ(run.state.optimizer->steps(), 2);
   EXPECT_EQ(run.state.schedule.samples(), scheduled);
   EXPECT_EQ(run.state.samples, samples + 4);  // the batch is consumed
-  EXPECT_EQ(run.state.model.gpt.parameters()[0].to_vector(), others);
+  EXPECT_EQ(run.state.model.module().parameters()[0].to_vector(), others);
   poisoned.parameter.detach().set(0, value);
-  const StepReport next = train_step(run.state, run.data.training, run.settings);
+  const StepReport next = train_step(run.state, *run.data.training, run.settings);
   EXPECT_TRUE(next.applied);
   EXPECT_EQ(next.lr, skipped.lr);
 }
@@ -211,7 +211,7 @@ TEST(Trainer, O1_SkippedStepsAreRecordedAndCanStopTheRun) {
   Settings s = tiny_settings(d, "gpt2");
   s.steps = 3;
   TinyRun run(s);
-  run.state.model.gpt.parameters()[0].detach().set(0, NAN);
+  run.state.model.module().parameters()[0].detach().set(0, NAN);
   run.run(d / "skip");
   const auto metrics = metrics_of(d / "skip");
   ASSERT_EQ(metrics.size(), 3u);
@@ -221,7 +221,7 @@ TEST(Trainer, O1_SkippedStepsAreRecordedAndCanStopTheRun) {
 
   s.non_finite = "stop";
   TinyRun stops(s);
-  stops.state.model.gpt.parameters()[0].detach().set(0, NAN);
+  stops.state.model.module().parameters()[0].detach().set(0, NAN);
   const std::string error = error_of([&] { stops.run(d / "stop"); });
   EXPECT_TRUE(holds(error, {"step 1", "gradient of", "--non-finite skip"})) << error;
 }
