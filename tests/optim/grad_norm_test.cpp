@@ -30,6 +30,11 @@ TEST(GradNorm, AnyPOfThreeFourTwelve) {
     }
 }
 
+TEST(GradNorm, SquaresOfAnyShapeAddUp) {
+  for (Device device : test_devices())
+    EXPECT_EQ(sum_of_squares(tensor({1, -2, 2, 4}, {2, 2}, DType::f32, device)), 25);
+}
+
 TEST(GradNorm, SumsOfRanksAreJoined) {
   for (double p : {1.0, 2.0, 3.0, kInfinity}) {
     PowerSum sum = power_sum({tensor({3}, {1}, DType::f64)}, p);
