@@ -48,22 +48,6 @@ Coefficients last_repeated(std::span<const Coefficients> set, int i) {
   return set[std::min(size_t(i), set.size() - 1)];
 }
 
-struct Times {
-  double factor;
-  template <class T>
-  GRADUS_HD T operator()(T x) const {
-    return T(double(x) * factor);
-  }
-};
-
-void scale(const Tensor& c, double factor) {
-  const Strides steps = contiguous_strides(c.shape());
-  const Walk<2> walk({&c.shape(), &c.shape()}, {&steps, &steps});
-  dispatch_floating("orthogonalize", c.dtype(), [&]<class T>() {
-    elementwise(c.device(), walk, Times{factor}, c.data<T>(), static_cast<const T*>(c.data<T>()));
-  });
-}
-
 /// C ← α op(A) op(B) + β C for contiguous matrices of one type.
 struct Operand {
   const Tensor& matrix;
@@ -72,7 +56,6 @@ struct Operand {
   int64_t columns() const { return matrix.size(transposed ? 0 : 1); }
 };
 void product(const Tensor& c, Operand a, Operand b, double alpha, double beta) {
-  if (alpha == 0) return scale(c, beta);
   const Gemm g{.transpose_a = a.transposed,
                .transpose_b = b.transposed,
                .m = c.size(0),
