@@ -20,7 +20,6 @@
 #include "bench/gpt_step_options.h"
 #include "bench/step_clock.h"
 #include "core/allocator.h"
-#include "core/aside.h"
 #include "core/cuda.h"
 #include "core/cuda_graph.h"
 #include "models/gpt.h"
@@ -119,7 +118,6 @@ ordered_json result_of(const Options& o, Training& t, std::vector<double> ms, do
                     {"accum", o.accumulate},
                     {"precision", o.dtype == "bf16" ? "bf16_master" : o.dtype},
                     {"graph", o.graph},
-                    {"aside", !o.nothing_aside},
                     {"gemm_tuned", !o.gemm_tuning.empty()},
                     {"tokens", o.tokens},
                     {"params", parameters},
@@ -161,8 +159,6 @@ void run(const Options& o) {
   train::use_threads(o.threads);
   std::optional<GemmTuning> tuning;
   if (!o.gemm_tuning.empty()) tuning.emplace(o.gemm_tuning);
-  std::optional<NothingAside> in_order;
-  if (o.nothing_aside) in_order.emplace();
   Training t(o, train::choose_device(o.device));
   std::vector<train::Batch> batches;
   for (uint64_t i = 0; i < 4; ++i) batches.push_back(bench::random_batch(o, 7 + i));

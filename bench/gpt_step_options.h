@@ -19,7 +19,7 @@ struct Options {
   int64_t batch = 8, length = 0, accumulate = 1;
   int steps = 30, warmup = 10, threads = 0;
   std::string arch = "gpt2", device = "cpu", dtype, tokens = "uniform", chrome, gemm_tuning;
-  bool graph = false, breakdown = false, nothing_aside = false;
+  bool graph = false, breakdown = false;
 };
 
 // The sizes of a preset or a family, then whatever was given by itself.
@@ -62,8 +62,6 @@ inline Options parse(int argc, char** argv) {
   app.add_option("--device", o.device, train::kDeviceHelp);
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"f32", "bf16"}));
   app.add_flag("--graph", o.graph, "capture the step in a CUDA graph");
-  app.add_flag("--nothing-aside", o.nothing_aside,
-               "no products beside each other, see core/aside.h");
   app.add_flag("--breakdown", o.breakdown, "time by class of kernel, in a run of its own");
   app.add_option("--trace", o.chrome, "with --breakdown: write a chrome trace to this file");
   try {

@@ -1,9 +1,6 @@
 #include "core/cuda.h"
 
 #include <cstring>
-#include <utility>
-
-#include "core/aside.h"
 
 namespace gradus {
 
@@ -69,9 +66,6 @@ class RelaxedCapture {
 /// What a thread owns on one GPU.
 struct ThreadDevice {
   cudaStream_t stream = nullptr;
-  cudaStream_t other = nullptr;  // the one aside, or, inside of an Aside, the main one
-  cudaEvent_t fork = nullptr, join = nullptr;
-  bool aside = false;
   DeviceError* error = nullptr;            // in host memory
   DeviceError* error_on_device = nullptr;  // the same record, as the device addresses it
 };
@@ -110,8 +104,6 @@ inline ThreadDevice& thread_device(Device device) {
 }
 
 }  // namespace
-
-bool is_aside(Device device) { return thread_device(device).aside; }
 
 void* stream_of(Device device) { return device.is_cuda() ? thread_device(device).stream : nullptr; }
 
@@ -158,55 +150,6 @@ void fill_bytes(Device device, void* p, int value, size_t bytes) {
 
 }  // namespace cuda
 
-namespace {
-bool& nothing_aside() {
-  thread_local bool nothing = false;
-  return nothing;
-}
-
-/// `then` waits for what `first` was given so far.
-void order(cudaStream_t first, cudaStream_t then, cudaEvent_t event) {
-  check(cudaEventRecord(event, first), "recording an event");
-  check(cudaStreamWaitEvent(then, event, 0), "waiting for an event");
-}
-}  // namespace
-
-NothingAside::NothingAside() : before_(std::exchange(nothing_aside(), true)) {}
-NothingAside::~NothingAside() { nothing_aside() = before_; }
-
-Aside::Aside(Device device) : device_(device) {
-  if (!device.is_cuda() || nothing_aside()) return;
-  cuda::ThreadDevice& t = cuda::thread_device(device);
-  check(!t.aside, "work aside of work aside");
-  if (!t.other) {
-    check(cudaStreamCreateWithFlags(&t.other, cudaStreamNonBlocking), "creating a stream");
-    for (cudaEvent_t* event : {&t.fork, &t.join})
-      check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "creating an event");
-  }
-  order(t.stream, t.other, t.fork);
-  std::swap(t.stream, t.other);
-  t.aside = inside_ = true;
-}
-
-void Aside::leave() {
-  if (!inside_) return;
-  cuda::ThreadDevice& t = cuda::thread_device(device_);
-  std::swap(t.stream, t.other);
-  t.aside = false;
-  check(cudaEventRecord(t.join, t.other), "recording an event");
-}
-
-Aside::~Aside() {
-  if (!inside_) return;
-  cuda::ThreadDevice& t = cuda::thread_device(device_);
-  if (t.aside) {  // an Error came before leave()
-    std::swap(t.stream, t.other);
-    t.aside = false;
-    (void)cudaEventRecord(t.join, t.other);
-  }
-  (void)cudaStreamWaitEvent(t.stream, t.join, 0);
-}
-
 void synchronize(Device device) {
   if (!device.is_cuda()) return;
   cuda::ThreadDevice& t = cuda::thread_device(device);
@@ -230,13 +173,6 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 }
 
 #else
-
-NothingAside::NothingAside() : before_(false) {}
-NothingAside::~NothingAside() { (void)before_; }
-Aside::Aside(Device device) : device_(device) {}
-Aside::~Aside() {}
-void Aside::leave() {}
-bool cuda::is_aside(Device) { return false; }
 
 int cuda_device_count() { return 0; }
 std::string device_name(Device device) {

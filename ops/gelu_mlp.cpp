@@ -12,11 +12,10 @@
 // types and an inner width that is a multiple of 8, where cuBLASLt can; elsewhere gelu is a pass.
 //
 // H and A are saved: four times the width each, but no product has to be computed again.
-#include "ops/gelu_mlp.h"
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
-#include "core/aside.h"
 #include "ops/activation.h"
+#include "ops/gelu_mlp.h"
 #include "ops/gemm_tensor.h"
 
 namespace gradus {
@@ -73,21 +72,15 @@ struct GeluMlp {
   }
 
   Tensors backward(const Tensor& dy, Needs need) {
-    Tensor dY = rows_of(dy), X = rows_of(*x), dH, dx, dw1, db1, dw2, db2;
-    {
-      Aside aside(dY.device());
-      dw2 = weight_gradient(dY, *a, need[3]), db2 = bias_gradient(dY, need[4]);
-      aside.leave();
-      if (need[0] || need[1] || need[2]) dH = gelu_backward_product(dY, *w2, *h);
-    }
-    Aside aside(dY.device());
-    if (need[1]) dw1 = weight_gradient(dH, X, need[1]);
-    if (need[2]) db1 = bias_gradient(dH, need[2]);
-    aside.leave();
+    Tensor dY = rows_of(dy), dH, dx;
+    if (need[0] || need[1] || need[2]) dH = gelu_backward_product(dY, *w2, *h);
     if (need[0]) {
       dx = empty_like(*x);
       gemm_into(rows_of(dx), dH, *w1, 0);
     }
+    Tensor dw2 = weight_gradient(dY, *a, need[3]), db2 = bias_gradient(dY, need[4]);
+    Tensor dw1 = need[1] ? weight_gradient(dH, rows_of(*x), need[1]) : Tensor{};
+    Tensor db1 = need[2] ? bias_gradient(dH, need[2]) : Tensor{};
     return {dx, dw1, db1, dw2, db2};
   }
 

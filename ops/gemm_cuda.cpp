@@ -25,16 +25,14 @@ bool AllowTf32::in_force() { return tf32_allowed(); }
 #if defined(GRADUS_CUDA)
 #include <unordered_map>
 
-#include "core/aside.h"
-
 namespace gradus {
 namespace {
 
-/// What a thread keeps for its products on one GPU. Each of its two streams (core/aside.h) has a workspace
-/// of its own, so no two products that run at once share one. Lives until the process ends, as they do.
+/// What a thread keeps for its products on one GPU. The workspace belongs to the thread's stream, so
+/// no two products that run at once share it. Lives until the process ends, as the stream does.
 struct Context {
   cublasLtHandle_t handle = nullptr;
-  void* workspaces[2] = {};
+  void* workspace = nullptr;
   std::string machine;
   uint64_t tuning = 0;  // the generation that the plans were made in
   std::unordered_map<lt::Key, lt::Plan, lt::KeyHash> plans;
@@ -45,10 +43,8 @@ Context& context(Device device) {
   Context& c = mine[device.index];
   if (!c.handle) [[unlikely]] {
     check(cublasLtCreate(&c.handle), "starting cuBLASLt");
-    for (void*& w : c.workspaces) {
-      w = cuda::allocate(device, lt::kWorkspace);
-      check(w != nullptr, "gemm: no memory for a workspace of ", lt::kWorkspace, " bytes");
-    }
+    c.workspace = cuda::allocate(device, lt::kWorkspace);
+    check(c.workspace != nullptr, "gemm: no memory for a workspace of ", lt::kWorkspace, " bytes");
     c.machine = lt::machine(device);
   }
   if (uint64_t now = GemmTuning::generation(); c.tuning != now) [[unlikely]] {
@@ -58,10 +54,9 @@ Context& context(Device device) {
   return c;
 }
 
-/// C ← β C for a product without terms; β is then 0 or 1.
+/// C ← β C for a product without terms; β is 0 or 1 in all that gradus does.
 void scale_only(const Gemm& g, cudaStream_t stream, void* c) {
-  check(g.beta == 0 || g.beta == 1, "gemm: an empty product with β = ", g.beta,
-        " on a GPU; it can be 0 or 1");
+  check(g.beta == 0 || g.beta == 1, "gemm: an empty product with β = ", g.beta);
   if (g.beta == 1) return;
   size_t element = size_t(size_of(g.type_c));
   for (int64_t i = 0; i < g.batch; ++i)
@@ -79,9 +74,8 @@ void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void*
   if (g.k == 0 || g.alpha == 0) return scale_only(g, stream, c);
   Context& mine = context(device);
   lt::Operands x{a, b, c};
-  void* workspace = mine.workspaces[cuda::is_aside(device)];
   auto run = [&](const lt::Plan& plan) {
-    lt::Call call{mine.handle, plan, g, x, c, workspace, stream};
+    lt::Call call{mine.handle, plan, g, x, c, mine.workspace, stream};
     check(call.run(plan.algorithm), "matrix product");
   };
   lt::Key key = lt::key_of(g, x, epilogue);
@@ -90,7 +84,7 @@ void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void*
     return run(it->second);
   }
   lt::Plan plan = lt::make_plan(g, epilogue);
-  lt::Call call{mine.handle, plan, g, x, c, workspace, stream};
+  lt::Call call{mine.handle, plan, g, x, c, mine.workspace, stream};
   lt::Chosen chosen = lt::choose(call, device, mine.machine, epilogue);
   plan.algorithm = chosen.algorithm;
   run(plan);

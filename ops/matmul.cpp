@@ -7,7 +7,6 @@
 #include "autograd/accumulate.h"
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
-#include "core/aside.h"
 #include "ops/gemm_tensor.h"
 #include "ops/ops.h"
 
@@ -45,16 +44,13 @@ struct Linear {
   }
 
   Tensors backward(const Tensor& dy, Needs need) {
-    Tensor dY = rows_of(dy), X = rows_of(*x), dx;
-    Aside aside(dY.device());
-    Tensor dw = need[1] ? weight_gradient(dY, X, need[1]) : Tensor{};
-    Tensor db = has_bias ? bias_gradient(dY, need[2]) : Tensor{};
-    aside.leave();
+    Tensor dY = rows_of(dy), dx;
     if (need[0]) {
       dx = empty_like(*x);
       gemm_into(rows_of(dx), dY, *w, 0);
     }
-    return {dx, dw, db};
+    Tensor dw = need[1] ? weight_gradient(dY, rows_of(*x), need[1]) : Tensor{};
+    return {dx, dw, has_bias ? bias_gradient(dY, need[2]) : Tensor{}};
   }
 
   Tensors backward_recorded(const Tensor& dy, Needs need) {
@@ -89,8 +85,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_product("linear", x, weight);
-  check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1), "linear: input ",
-        x.shape(), " and weight ", weight.shape(), "; needed are (…, in), (out, in)");
+  check(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1),
+        "linear: input ", x.shape(), " and weight ", weight.shape(), "; needed are (…, in), (out, in)");
   if (bias) {
     check_product("linear", x, bias);
     check(bias.shape() == Shape{weight.size(0)}, "linear: bias ", bias.shape(), " for weight ",
@@ -100,48 +96,15 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 static const Gradcheck checks[] = {
-    {"matmul",
-     [](Sampler& s) {
-       return matmul(s.normal({3, 4}), s.normal({4, 2}));
-     },
-     true},
-    {"matmul",
-     [](Sampler& s) {
-       return matmul(s.normal({2, 3, 4}), s.normal({4, 2}));
-     },
-     true},
-    {"matmul",
-     [](Sampler& s) {
-       return matmul(s.normal({2, 1, 3, 4}), s.normal({3, 4, 2}));
-     },
-     true},
-    {"matmul",
-     [](Sampler& s) {
-       return matmul(transpose(s.normal({4, 3}), 0, 1), s.normal({4, 2}));
-     },
-     true},
-    {"matmul",
-     [](Sampler& s) {
-       return matmul(s.normal({3, 0}), s.normal({0, 2}));
-     }},
-    {"matmul",
-     [](Sampler& s) {
-       return matmul(s.normal({0, 3}), s.normal({3, 2}));
-     }},
-    {"linear",
-     [](Sampler& s) {
-       return linear(s.normal({2, 3, 4}), s.normal({5, 4}), s.normal({5}));
-     },
-     true},
-    {"linear",
-     [](Sampler& s) {
-       return linear(s.normal({3, 4}), s.normal({5, 4}));
-     },
-     true},
-    {"linear",
-     [](Sampler& s) {
-       return linear(s.normal({0, 4}), s.normal({5, 4}), s.normal({5}));
-     }},
+    {"matmul", [](Sampler& s) { return matmul(s.normal({3, 4}), s.normal({4, 2})); }, true},
+    {"matmul", [](Sampler& s) { return matmul(s.normal({2, 3, 4}), s.normal({4, 2})); }, true},
+    {"matmul", [](Sampler& s) { return matmul(s.normal({2, 1, 3, 4}), s.normal({3, 4, 2})); }, true},
+    {"matmul", [](Sampler& s) { return matmul(transpose(s.normal({4, 3}), 0, 1), s.normal({4, 2})); }, true},
+    {"matmul", [](Sampler& s) { return matmul(s.normal({3, 0}), s.normal({0, 2})); }},
+    {"matmul", [](Sampler& s) { return matmul(s.normal({0, 3}), s.normal({3, 2})); }},
+    {"linear", [](Sampler& s) { return linear(s.normal({2, 3, 4}), s.normal({5, 4}), s.normal({5})); }, true},
+    {"linear", [](Sampler& s) { return linear(s.normal({3, 4}), s.normal({5, 4})); }, true},
+    {"linear", [](Sampler& s) { return linear(s.normal({0, 4}), s.normal({5, 4}), s.normal({5})); }},
 };
 
 }  // namespace gradus

@@ -20,7 +20,7 @@ struct AdamRule {
         decoupled(o.decay == Decay::decoupled) {}
 
   GRADUS_HD void begin(const StepNumbers& n, const Segment& group) {
-    const double lr = n.lr * group.lr_scale, lambda = n.weight_decay * group.weight_decay_scale;
+    const double lr = group.lr(n), lambda = group.weight_decay(n);
     scale = W(n.gradient_scale);
     l2 = W(decoupled ? 0 : lambda);
     decay = W(decoupled ? 1 - lr * lambda : 1);

@@ -33,6 +33,9 @@ FlatBuffer::FlatBuffer(std::vector<ParameterGroup> groups) : groups_(std::move(g
 void FlatBuffer::lay_out() {
   std::set<TensorImpl*> seen;
   for (size_t g = 0; g < groups_.size(); ++g) {
+    check(groups_[g].min_lr <= groups_[g].max_lr, "group '", groups_[g].name,
+          "': its learning rate cannot be at least ", groups_[g].min_lr, " and at most ",
+          groups_[g].max_lr);
     Range range{size_, size_};
     for (const nn::Parameter& p : groups_[g].parameters) {
       check(p && p.requires_grad() && p.is_leaf(),

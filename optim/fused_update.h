@@ -28,10 +28,28 @@ GRADUS_HD inline W fused(W a, W b, W c) {
 #endif
 }
 
-/// A group in the arena: where it lies, and its factors.
+/// A group in the arena: where it lies, and its rates.
 struct Segment {
   int64_t begin = 0, end = 0;
   double lr_scale = 1, weight_decay_scale = 1;
+  double min_lr = 0, max_lr = kNoLimit;
+
+  Segment() = default;
+  Segment(const FlatBuffer::Range& range, const ParameterGroup& group)
+      : begin(range.begin),
+        end(range.end),
+        lr_scale(group.lr_scale),
+        weight_decay_scale(group.weight_decay_scale),
+        min_lr(group.min_lr),
+        max_lr(group.max_lr) {}
+
+  GRADUS_HD double lr(const StepNumbers& n) const {
+    const double lr = n.lr * lr_scale;
+    return lr < min_lr ? min_lr : lr > max_lr ? max_lr : lr;
+  }
+  GRADUS_HD double weight_decay(const StepNumbers& n) const {
+    return n.weight_decay * weight_decay_scale;
+  }
 };
 
 /// As many groups as one pass handles, one after the other in the arena.
@@ -141,10 +159,7 @@ void fused_update(const FlatBuffer& flat, int first, int last, const Rule& rule,
                   const StepNumbers* numbers, const Arena&... state) {
   Segments segments;
   for (int g = first; g < last; ++g) {
-    const ParameterGroup& group = flat.groups()[size_t(g)];
-    const FlatBuffer::Range range = flat.range(g);
-    segments.at[segments.count++] = {range.begin, range.end, group.lr_scale,
-                                     group.weight_decay_scale};
+    segments.at[segments.count++] = Segment(flat.range(g), flat.groups()[size_t(g)]);
     if (segments.count < Segments::kMost && g + 1 < last) continue;
     detail::update_segments<W>(flat, segments, rule, numbers, state...);
     segments.count = 0;

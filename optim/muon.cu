@@ -47,7 +47,7 @@ struct Descend {
   template <class O>
   GRADUS_HD W operator()(W theta, O o) const {
     if (!n->applied) return theta;
-    const double lr = n->lr * group.lr_scale, lambda = n->weight_decay * group.weight_decay_scale;
+    const double lr = group.lr(*n), lambda = group.weight_decay(*n);
     return fused(W(-lr * scale), W(o), theta * W(1 - lr * lambda));
   }
 };
@@ -139,8 +139,7 @@ void Muon::apply(const StepNumbers* numbers) {
 void Muon::update_matrix(const FlatBuffer::Slot& slot, const StepNumbers* numbers) {
   const Tensor g = flat().view(flat().gradients(), slot), m = flat().view(m_, slot);
   const Tensor theta = flat().view(flat().masters(), slot);
-  const ParameterGroup& group = flat().groups()[size_t(slot.group)];
-  const Segment factors{0, 0, group.lr_scale, group.weight_decay_scale};
+  const Segment factors({}, flat().groups()[size_t(slot.group)]);
   const std::vector<int64_t> sizes = pieces_of(options, slot.parameter);
   int64_t unit = 0, first = 0;
   for (int64_t size : sizes) unit += size;

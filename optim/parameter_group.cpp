@@ -1,6 +1,7 @@
 #include "optim/parameter_group.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "nn/embedding.h"
@@ -75,8 +76,8 @@ std::ostream& operator<<(std::ostream& out, const std::vector<ParameterGroup>& g
     for (const nn::Parameter& p : g.parameters) elements += p.numel();
     out << g.name << ": learning rate × " << g.lr_scale << ", weight decay × "
         << g.weight_decay_scale;
-    if (g.max_lr) out << ", learning rate at most " << *g.max_lr;
-    if (g.min_lr) out << ", at least " << *g.min_lr;
+    if (g.min_lr > 0) out << ", learning rate at least " << g.min_lr;
+    if (std::isfinite(g.max_lr)) out << ", learning rate at most " << g.max_lr;
     out << "; " << g.parameters.size() << " parameters, " << elements << " elements\n";
     for (const nn::Parameter& p : g.parameters) out << "  " << p.describe() << "\n";
   }

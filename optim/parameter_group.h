@@ -4,7 +4,7 @@
 // Weight decay pulls a matrix towards small weights, which is a prior on a map. On what scales or
 // shifts a whole feature (norms, biases: the one-dimensional parameters) it would only be a bias
 // towards the wrong scale, so by default those are not decayed.
-#include <optional>
+#include <limits>
 #include <ostream>
 
 #include "nn/module.h"
@@ -17,8 +17,8 @@ struct ParameterGroup {
   double lr_scale = 1;            // times the learning rate of the step
   double weight_decay_scale = 1;  // times the optimizer's weight decay
   bool whole_matrices = false;    // updated matrix by matrix, by an optimizer that can (Muon)
-  std::optional<double> max_lr{},
-      min_lr{};  // the range of this group's schedule, where it has its own
+  double min_lr = 0;              // the group's learning rate is at least this,
+  double max_lr = std::numeric_limits<double>::infinity();  // and at most that
 };
 
 /// Two groups: "decayed", the parameters of two or more dimensions, and "not decayed", the others.

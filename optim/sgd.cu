@@ -19,8 +19,8 @@ struct PlainRule {
 
   GRADUS_HD void begin(const StepNumbers& n, const Segment& group) {
     scale = W(n.gradient_scale);
-    l2 = W(n.weight_decay * group.weight_decay_scale);
-    lr = W(n.lr * group.lr_scale);
+    l2 = W(group.weight_decay(n));
+    lr = W(group.lr(n));
   }
   GRADUS_HD W gradient(W theta, W g) const { return fused(l2, theta, g * scale); }
   GRADUS_HD void operator()(W& theta, W g) const { theta = fused(-lr, gradient(theta, g), theta); }

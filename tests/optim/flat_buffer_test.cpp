@@ -142,6 +142,24 @@ TEST(Optimizer, GroupsScaleRateAndDecay) {
   EXPECT_EQ(y.item(), 1);
 }
 
+TEST(Optimizer, GroupsBoundTheRate) {
+  for (Device device : test_devices()) {
+    Tensor x = full({1}, 1, DType::f64, device).requires_grad_();
+    Tensor y = full({1}, 1, DType::f64, device).requires_grad_();
+    ParameterGroup slow{.name = "slow", .max_lr = 0.125}, fast{.name = "fast", .min_lr = 0.5};
+    slow.parameters.emplace_back(x), fast.parameters.emplace_back(y);
+    Adam adam({slow, fast}, {.weight_decay = 0.5});
+    sum(mul(x, 0) + mul(y, 0)).backward();
+    adam.step(0.25);
+    EXPECT_EQ(x.item(), 1 - 0.125 * 0.5);
+    EXPECT_EQ(y.item(), 1 - 0.5 * 0.5);
+  }
+  Tensor z = ones({1}).requires_grad_();
+  ParameterGroup none{.name = "none", .min_lr = 2, .max_lr = 1};
+  none.parameters.emplace_back(z);
+  EXPECT_THROW(Adam({none}), Error);
+}
+
 TEST(Optimizer, StateRestoresBitForBit) {
   auto train = [](Adam& adam, const Tensor& x, int from, int to) {
     for (int t = from; t < to; ++t) {
