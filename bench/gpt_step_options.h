@@ -92,7 +92,8 @@ inline std::vector<int32_t> token_ids(const Options& o, int64_t n, int64_t count
 inline train::Batch random_batch(const Options& o, uint64_t seed) {
   const int64_t rows = o.batch * o.accumulate, T = o.length;
   const auto ids = token_ids(o, rows * (T + 1), std::min<int64_t>(o.model.vocab, 50257), seed);
-  train::Batch b{rows, T, {}, {}};
+  train::Batch b;
+  b.rows = rows, b.length = T;
   for (int64_t r = 0; r < rows; ++r) {
     const auto row = ids.begin() + r * (T + 1);
     b.inputs.insert(b.inputs.end(), row, row + T);

@@ -10,7 +10,8 @@ build=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 IFS='|' read -r compile_cpp compile_cu < "$build/flags.txt"
-IFS='|' read -r library libraries < "$build/objects.txt"
+IFS='|' read -r library libraries training < "$build/objects.txt"
+libraries+=" $training"
 tests=$(< "$build/tests.txt")
 caught=0 survived=0
 
@@ -56,8 +57,8 @@ mutant ops/binary.cu  's/Tensor da = div\(dy, \*b\);/Tensor da = mul(dy, *b);/' 
 mutant ops/binary.cu  's/: neg\(sum_to\(dy, b\)\)|neg\(sum_to\(dy, b\)\)/sum_to(dy, b)/'     "$case/sub_*f64*"
 mutant ops/shape.cpp  's/back\[size_t\(dims\[d\]\)\] = int\(d\)/back[d] = dims[d]/'          "$case/permute_*f64*"
 mutant ops/shape.cpp  's/parts\[i\] = zeros\(s, dtype, device\)/parts[i] = empty(s, dtype, device)/' 'Engine.G13*'
-mutant ops/matmul.cpp 's/gemm_into\(n.into->buffer, t\(dY\), X, beta\)/gemm_into(n.into->buffer, t(dY), X, 1)/' 'Engine.MainGrad*'
-mutant ops/matmul.cpp 's/if \(has_bias && need\[2\]\) db = sum\(dY, \{0\}\)/if (has_bias \&\& need[2]) db = mul(sum(dY, {0}), 0.5)/' "$case/linear_*f64*"
+mutant ops/gemm_tensor.cpp 's/t\(dY\), X, into->beta\(\)\)/t(dY), X, (into->beta(), 1))/' 'Engine.MainGrad*'
+mutant ops/gemm_tensor.cpp 's/if \(!into\) return sum\(dY, \{0\}\)/if (!into) return mul(sum(dY, {0}), 0.5)/' "$case/linear_*f64*"
 mutant ops/softmax.cu 's/total \+= D::term\(A\(y\[i\]\), A\(dy\[i\]\)\);//'                   "$case/softmax_*f64*"
 mutant ops/softmax.cu 's/live \+= D::is_live\(A\(y\[i\]\)\);//'                              "$case/log_softmax_*f64*"
 mutant ops/add_norm.cu 's/return \{dx, dy, sums\[2\]/return {dx, dx, sums[2]/'              "$case/add_layer_norm_*f64*"
@@ -76,8 +77,9 @@ mutant autograd/accumulate.cu 's/into.is_sole_owner\(\) && //'                  
 mutant autograd/tensor.cpp 's/^  \+\+impl_->storage->version;//'                             'Engine.G8*:Engine.G9*'
 # parameters, optimizers, models
 mutant nn/init.cu        's/count = std::min\(\{kPiece, end - i, map.run - i % map.run\}\)/count = std::min(kPiece, end - i)/' 'Init.R10*'
-mutant optim/adam.cu     's/fused\(std::sqrt\(v\), root, epsilon\)/std::sqrt(fused(v, root * root, epsilon))/' 'Adam.Three*:Adam.O11*'
-mutant optim/optimizer.cpp 's/^  if \(result.applied\)/  if (true)/'                          'Step.O1*'
+mutant optim/sgd.cu      's/n.updates == 1 \? W\(1\) : rest/rest/'                            'Sgd.Three*'
+mutant optim/step_control.cu 's/\(n.attempts \+ 1\) % kAhead/n.attempts % kAhead/'            'Step.*'
+mutant optim/step_control.cu 's/return !std::isfinite/return std::isfinite/'                 'Step.TheFirstOfMany*'
 mutant ops/self_attention.cpp 's/parts\[1\]\), heads_first\(parts\[2\]/parts[2]), heads_first(parts[1]/' 'Gpt.Rows*'
 mutant models/attention.cpp 's/cache \? cache->length\(\) : 0/0/'                              'Gpt.S16*'
 mutant models/transformer.cpp 's/, \.mask = s\.mask//'                                     'Transformer.AStream*'

@@ -54,7 +54,7 @@ for target in $(grep -oE '\bmake [a-z]+' README.md | cut -d ' ' -f 2 | sort -u);
   grep -qE "^$target:.*## " Makefile || { echo "the README names make $target, which make help does not"; bad=1; }
 done
 if [ -x "$build/gradus" ]; then
-  help=$(for command in train generate info; do "$build/gradus" $command --help; done)
+  help=$(for command in train generate info convert report schedule; do "$build/gradus" $command --help; done)
   for word in $(grep -v bench/gpt_step README.md | grep -oE -e '`?--[a-z][a-z-]+|`[a-z0-9]+-(tiny|small|[0-9]+m)`' | tr -d '`' | sort -u); do
     [ "$word" = --help ] || [ "$word" = --cflags ] || [ "$word" = --libs ] || grep -qw -e "$word" <<< "$help" ||
       { echo "the README names $word, which gradus --help does not"; bad=1; }

@@ -10,7 +10,8 @@ namespace gradus::train {
 namespace {
 
 Batch counting_batch(int64_t rows, int64_t length, int32_t first) {
-  Batch b{rows, length, {}, {}};
+  Batch b;
+  b.rows = rows, b.length = length;
   for (int32_t i = 0; i < rows * length; ++i) {
     b.inputs.push_back(first + i);
     b.targets.push_back(first + i + 1);
