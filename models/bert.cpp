@@ -2,21 +2,10 @@
 
 #include "autograd/node.h"
 #include "autograd/recompute.h"
+#include "models/places.h"
 
 namespace gradus {
 namespace {
-
-const BertConfig& valid(const BertConfig& c) {
-  c.check_valid();
-  return c;
-}
-
-/// The generator of one place in the model during one forward: place 0 is the embedding, 1 … L are the
-/// blocks. Each has streams of its own, so a block draws the same numbers when it is run again.
-Generator generator_of(const Philox& forward, uint64_t place) {
-  constexpr uint64_t kDraws = 16;  // streams that a place may use in one forward
-  return Generator({Philox::at(forward.seed, place).seed, forward.stream * kDraws});
-}
 
 void check_inputs(const BertInputs& in, int64_t max_length) {
   check(in.ids && in.ids.rank() == 2, "a BERT reads ids of shape (batch, length), got ",
@@ -33,7 +22,7 @@ void check_inputs(const BertInputs& in, int64_t max_length) {
 }  // namespace
 
 Bert::Bert(const BertConfig& c)
-    : config(valid(c)),
+    : config(detail::valid(c)),
       words(c.vocab, c.width),
       positions(c.max_length, c.width),
       types(c.types, c.width),
@@ -59,7 +48,7 @@ Tensor Bert::operator()(const BertInputs& in, Generator* generator) const {
   if (!drop.drops()) generator = nullptr;
   if (generator) forward = generator->next();
   auto run = [&](uint64_t place, auto f) {
-    Generator own = generator_of(forward, place);
+    Generator own = detail::generator_of(forward, place);
     return f(generator ? &own : nullptr);
   };
   Tensor x = words(in.ids) + slice(positions.weight, 0, 0, T) + types(in.types);

@@ -4,27 +4,12 @@
 
 #include "autograd/node.h"
 #include "autograd/recompute.h"
+#include "models/places.h"
 
 namespace gradus {
-namespace {
-
-const GptConfig& valid(const GptConfig& c) {
-  c.check_valid();
-  return c;
-}
-
-/// The generator of one place in the model during one forward: place 0 is the embedding, 1 … L are the
-/// blocks. Each has streams of its own, so a block draws the same numbers whichever rank runs it, and
-/// when it is run again.
-Generator generator_of(const Philox& forward, uint64_t place) {
-  constexpr uint64_t kDraws = 16;  // streams that a place may use in one forward
-  return Generator({Philox::at(forward.seed, place).seed, forward.stream * kDraws});
-}
-
-}  // namespace
 
 Gpt::Gpt(const GptConfig& c)
-    : config(valid(c)), tokens(c.vocab, c.width), drop(c.dropout), norm(c) {
+    : config(detail::valid(c)), tokens(c.vocab, c.width), drop(c.dropout), norm(c) {
   tokens.weight.init = nn::init::normal(c.deviation);
   if (c.position == PositionKind::learned)
     positions = nn::Parameter({c.max_length, c.width}, nn::init::normal(c.deviation));
@@ -61,7 +46,7 @@ Tensor Gpt::hidden(const Tensor& ids, Generator* generator, KvCache* cache) cons
   if (!drop.drops()) generator = nullptr;
   if (generator) forward = generator->next();
   auto run = [&](uint64_t place, auto f) {
-    Generator own = generator_of(forward, place);
+    Generator own = detail::generator_of(forward, place);
     return f(generator ? &own : nullptr);
   };
   Tensor x = tokens(ids);

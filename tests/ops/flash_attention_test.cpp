@@ -7,7 +7,7 @@
 
 #include "core/allocator.h"
 #include "core/cuda.h"
-#include "ops/ops.h"
+#include "tests/ops/flash_helpers.h"
 
 namespace gradus {
 namespace {
@@ -16,18 +16,6 @@ struct Case {
   int64_t B, H, Hkv, Tq, Tk, d;
   bool causal;
 };
-
-/// ‖a − b‖ / ‖b‖ (Frobenius); NaN counts as infinite.
-double error_of(const Tensor& a, const Tensor& b) {
-  std::vector<double> x = a.to_vector(), y = b.to_vector();
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < y.size(); ++i) {
-    difference += (x[i] - y[i]) * (x[i] - y[i]);
-    size += y[i] * y[i];
-  }
-  double e = size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
-  return std::isnan(e) ? INFINITY : e;
-}
 
 struct Result {
   Tensor o, dq, dk, dv;
@@ -44,7 +32,8 @@ Result run(const Case& c, DType rounded, DType dtype, Device device) {
   auto input = [&](int64_t H, int64_t T) {
     return cast(heads({c.B, H, T, c.d}, g, rounded, device), dtype).detach();
   };
-  Tensor q = input(c.H, c.Tq), k = input(c.Hkv, c.Tk), v = input(c.Hkv, c.Tk), dy = input(c.H, c.Tq);
+  Tensor q = input(c.H, c.Tq), k = input(c.Hkv, c.Tk), v = input(c.Hkv, c.Tk),
+         dy = input(c.H, c.Tq);
   for (const Tensor& t : {q, k, v}) t.requires_grad_();
   EXPECT_EQ(flash_attention_fits(q, k, v), device.is_cuda());
   Tensor y = attention(q, k, v, {.causal = c.causal});
@@ -64,7 +53,8 @@ TEST(FlashAttention, EqualsExplicitAttentionInF64) {
                           Case{1, 2, 2, 65, 190, 128, false}, Case{1, 1, 1, 1, 1, 128, true}}) {
       Result got = run(c, dtype, dtype, kCuda), want = run(c, dtype, DType::f64, kCpu);
       double tolerance = 4 * roundoff(dtype);
-      SCOPED_TRACE(testing::Message() << name_of(dtype) << " Tq " << c.Tq << " Tk " << c.Tk << " d " << c.d);
+      SCOPED_TRACE(testing::Message()
+                   << name_of(dtype) << " Tq " << c.Tq << " Tk " << c.Tk << " d " << c.d);
       EXPECT_LT(error_of(got.o, want.o), tolerance);
       EXPECT_LT(error_of(got.dv, want.dv), tolerance);
       if (c.Tk == 1) continue;  // one key: dq and dk are exactly 0 in f64, and rounding in 16 bits

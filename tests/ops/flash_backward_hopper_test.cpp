@@ -8,34 +8,12 @@
 
 #include "core/allocator.h"
 #include "core/cuda.h"
-#include "ops/ops.h"
+#include "tests/ops/flash_helpers.h"
 
 namespace gradus {
 namespace {
 
-struct Case {
-  int64_t B, groups, members, Tq, Tk, d;
-  bool causal;
-};
-
-/// Heads `first` … `first + n − 1` of each group of packed (B, T, groups, width, d), as
-/// (B, groups, n, T, d).
-Tensor heads(const Tensor& packed, int64_t first, int64_t n) {
-  return permute(slice(packed, 3, first, first + n), {0, 2, 3, 1, 4});
-}
-Tensor head(const Tensor& packed, int64_t i) { return select(heads(packed, i, 1), 2, 0); }
-
-/// ‖a − b‖ / ‖b‖ (Frobenius); NaN counts as infinite.
-double error_of(const Tensor& a, const Tensor& b) {
-  std::vector<double> x = a.to_vector(), y = b.to_vector();
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < y.size(); ++i) {
-    difference += (x[i] - y[i]) * (x[i] - y[i]);
-    size += y[i] * y[i];
-  }
-  double e = size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
-  return std::isnan(e) ? INFINITY : e;
-}
+using Case = FlashCase;
 
 constexpr double kUnwritten = 77;  // exact in 16 bits
 
@@ -53,10 +31,10 @@ struct Operands {
     };
     queries = numbers({c.B, c.Tq, c.groups, c.members + 1, c.d});
     keys = numbers({c.B, c.Tk, c.groups, 2, c.d});
-    d_o = heads(numbers({c.B, c.Tq, c.groups, c.members, c.d}), 0, c.members);
-    o = heads(empty({c.B, c.Tq, c.groups, c.members, c.d}, dtype, kCuda), 0, c.members);
+    d_o = packed_heads(numbers({c.B, c.Tq, c.groups, c.members, c.d}), 0, c.members);
+    o = packed_heads(empty({c.B, c.Tq, c.groups, c.members, c.d}, dtype, kCuda), 0, c.members);
     lse = empty({c.B, c.groups * c.members, c.Tq}, DType::f32, kCuda);
-    in = {heads(queries, 0, c.members), head(keys, 0), head(keys, 1), c.causal,
+    in = {packed_heads(queries, 0, c.members), packed_head(keys, 0), packed_head(keys, 1), c.causal,
           1 / std::sqrt(double(c.d))};
     flash_forward(in, o, lse);
   }
@@ -67,7 +45,8 @@ struct Operands {
   Tensors gradients(Backward backward) const {
     Tensor dq = full(queries.shape(), kUnwritten, queries.dtype(), kCuda);
     Tensor dkv = full(keys.shape(), NAN, keys.dtype(), kCuda);
-    backward(in, o, lse, d_o, {heads(dq, 0, c.members), head(dkv, 0), head(dkv, 1)});
+    backward(in, o, lse, d_o,
+             {packed_heads(dq, 0, c.members), packed_head(dkv, 0), packed_head(dkv, 1)});
     return {dq, dkv};
   }
 
@@ -113,10 +92,10 @@ TEST(FlashBackwardHopper, EqualsExplicitAttentionInF64) {
   for_each_case([](const Operands& x) {
     Tensors got = x.gradients(flash_backward_hopper), want = x.exact();
     double tolerance = 4 * roundoff(x.in.q.dtype());
-    EXPECT_LT(error_of(head(got[1], 1), want[2]), tolerance);
+    EXPECT_LT(error_of(packed_head(got[1], 1), want[2]), tolerance);
     if (x.c.Tk == 1) return;  // one key: dq and dk are exactly 0 in f64, and rounding in 16 bits
-    EXPECT_LT(error_of(heads(got[0], 0, x.c.members), want[0]), tolerance);
-    EXPECT_LT(error_of(head(got[1], 0), want[1]), tolerance);
+    EXPECT_LT(error_of(packed_heads(got[0], 0, x.c.members), want[0]), tolerance);
+    EXPECT_LT(error_of(packed_head(got[1], 0), want[1]), tolerance);
   });
 }
 
@@ -126,17 +105,19 @@ TEST(FlashBackwardHopper, EqualsTheKernelsWithoutWgmma) {
   for_each_case([](const Operands& x) {
     Tensors got = x.gradients(flash_backward_hopper), want = x.gradients(flash_backward_mma);
     double tolerance = roundoff(x.in.q.dtype());
-    EXPECT_LT(error_of(head(got[1], 1), head(want[1], 1)), tolerance);
+    EXPECT_LT(error_of(packed_head(got[1], 1), packed_head(want[1], 1)), tolerance);
     if (x.c.Tk == 1) return;
-    EXPECT_LT(error_of(heads(got[0], 0, x.c.members), heads(want[0], 0, x.c.members)), tolerance);
-    EXPECT_LT(error_of(head(got[1], 0), head(want[1], 0)), tolerance);
+    EXPECT_LT(error_of(packed_heads(got[0], 0, x.c.members), packed_heads(want[0], 0, x.c.members)),
+              tolerance);
+    EXPECT_LT(error_of(packed_head(got[1], 0), packed_head(want[1], 0)), tolerance);
   });
 }
 
 TEST(FlashBackwardHopper, WritesWhatItShouldAndEqualBitsEachTime) {
   for_each_case([](const Operands& x) {
     Tensors first = x.gradients(flash_backward_hopper);
-    for (double beside : heads(first[0], x.c.members, 1).to_vector()) ASSERT_EQ(beside, kUnwritten);
+    for (double beside : packed_heads(first[0], x.c.members, 1).to_vector())
+      ASSERT_EQ(beside, kUnwritten);
     for (int i = 0; i < 2; ++i) {
       Tensors again = x.gradients(flash_backward_hopper);
       EXPECT_EQ(again[0].to_vector(), first[0].to_vector());
@@ -150,7 +131,7 @@ TEST(FlashBackwardHopper, QueriesThatSeeNoKeyGetZero) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   Operands x({1, 2, 1, 300, 100, 64, true}, DType::bf16);
   if (!flash_backward_hopper_fits(x.in, x.d_o)) GTEST_SKIP() << "no GPU of this kind";
-  Tensor dq = heads(x.gradients(flash_backward_hopper)[0], 0, 1);
+  Tensor dq = packed_heads(x.gradients(flash_backward_hopper)[0], 0, 1);
   for (double v : slice(dq, 3, 0, 200).to_vector()) ASSERT_EQ(v, 0);
   EXPECT_NE(slice(dq, 3, 201, 202).to_vector()[0], 0);
 }

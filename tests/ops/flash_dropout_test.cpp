@@ -10,27 +10,12 @@
 #include "core/cuda.h"
 #include "ops/flash_attention.h"
 #include "ops/flash_forward_hopper.h"
-#include "ops/ops.h"
+#include "tests/ops/flash_helpers.h"
 
 namespace gradus {
 namespace {
 
-/// ‖a − b‖ / ‖b‖ (Frobenius); NaN counts as infinite.
-double error_of(const Tensor& a, const Tensor& b) {
-  std::vector<double> x = a.to_vector(), y = b.to_vector();
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < y.size(); ++i) {
-    difference += (x[i] - y[i]) * (x[i] - y[i]);
-    size += y[i] * y[i];
-  }
-  double e = size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
-  return std::isnan(e) ? INFINITY : e;
-}
-
-struct Case {
-  int64_t B, groups, members, Tq, Tk, d;
-  bool causal;
-};
+using Case = FlashCase;
 
 /// Operands in bf16, and what flash attention and f64 make of them.
 struct Operands {

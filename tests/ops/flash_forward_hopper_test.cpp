@@ -8,34 +8,12 @@
 
 #include "core/allocator.h"
 #include "core/cuda.h"
-#include "ops/ops.h"
+#include "tests/ops/flash_helpers.h"
 
 namespace gradus {
 namespace {
 
-struct Case {
-  int64_t B, groups, members, Tq, Tk, d;
-  bool causal;
-};
-
-/// Heads `first` … `first + n − 1` of each group of packed (B, T, groups, width, d), as
-/// (B, groups, n, T, d).
-Tensor heads(const Tensor& packed, int64_t first, int64_t n) {
-  return permute(slice(packed, 3, first, first + n), {0, 2, 3, 1, 4});
-}
-Tensor head(const Tensor& packed, int64_t i) { return select(heads(packed, i, 1), 2, 0); }
-
-/// ‖a − b‖ / ‖b‖ (Frobenius); NaN counts as infinite.
-double error_of(const Tensor& a, const Tensor& b) {
-  std::vector<double> x = a.to_vector(), y = b.to_vector();
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < y.size(); ++i) {
-    difference += (x[i] - y[i]) * (x[i] - y[i]);
-    size += y[i] * y[i];
-  }
-  double e = size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
-  return std::isnan(e) ? INFINITY : e;
-}
+using Case = FlashCase;
 
 constexpr double kUnwritten = 77;  // exact in 16 bits
 
@@ -57,12 +35,14 @@ struct Operands {
     auto rounded = [&](const Tensor& x) { return to(cast(x, dtype), kCuda); };
     if (c.Tq == c.Tk && !key_factors) {
       Tensor qkv = rounded(numbers(c.Tq, c.members + 2));
-      in = {heads(qkv, 0, c.members), head(qkv, c.members), head(qkv, c.members + 1)};
+      in = {packed_heads(qkv, 0, c.members), packed_head(qkv, c.members),
+            packed_head(qkv, c.members + 1)};
     } else {
       Tensor q = rounded(numbers(c.Tq, c.members)), keys = numbers(c.Tk, 1),
              values = numbers(c.Tk, 1);
       if (key_factors) keys = mul(keys, key_factors);
-      in = {heads(q, 0, c.members), head(rounded(keys), 0), head(rounded(values), 0)};
+      in = {packed_heads(q, 0, c.members), packed_head(rounded(keys), 0),
+            packed_head(rounded(values), 0)};
     }
     in.causal = c.causal, in.scale = 1 / std::sqrt(double(c.d));
   }
@@ -71,7 +51,7 @@ struct Operands {
   Output output(Forward forward) const {
     Tensor packed =
         full({c.B, c.Tq, c.groups, c.members + 1, c.d}, kUnwritten, in.q.dtype(), kCuda);
-    Output y{packed, heads(packed, 0, c.members),
+    Output y{packed, packed_heads(packed, 0, c.members),
              full({c.B, c.groups * c.members, c.Tq}, NAN, DType::f32, kCuda)};
     forward(in, y.o, y.lse);
     return y;
@@ -162,7 +142,7 @@ TEST(FlashForwardHopper, EqualsTheKernelsWithoutWgmma) {
 TEST(FlashForwardHopper, WritesWhatItShouldAndEqualBitsEachTime) {
   for_each_case([](const Operands& x) {
     Output first = x.output(flash_forward_hopper), again = x.output(flash_forward_hopper);
-    for (double beside : heads(first.packed, x.c.members, 1).to_vector())
+    for (double beside : packed_heads(first.packed, x.c.members, 1).to_vector())
       ASSERT_EQ(beside, kUnwritten);
     EXPECT_EQ(again.packed.to_vector(), first.packed.to_vector());
     EXPECT_EQ(again.lse.to_vector(), first.lse.to_vector());
