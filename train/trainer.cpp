@@ -86,12 +86,14 @@ void Trainer::after(const StepReport& report) {
   finished_at_ = now();
 }
 
+// The short evaluations are not broken off: a run that is resumed has the metrics of one that was not.
 void Trainer::evaluate(Extent extent) {
+  const auto may_stop = extent == Extent::all ? options_.stop : std::function<bool()>();
   evaluation_ = train::evaluate(state_.model, validation_,
                                 {.batch = settings_.batch,
                                  .accumulate = settings_.accumulate,
                                  .tokens = settings_.eval_tokens},
-                                extent, options_.stop);
+                                extent, may_stop);
   if (!evaluation_) return;
   const Scores& scores = evaluation_->all ? *evaluation_->all : evaluation_->part;
   display_.message("step " + std::to_string(state_.step) + ": " +
