@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "core/check.h"
-#include "models/config.h"
 #include "train/presets.h"
 
 namespace gradus::train {
@@ -144,7 +143,7 @@ Settings resolve(const Choices& choices, bool on_gpu) {
 Settings resolve_with_model(const Settings& other, const Choices& choices, bool on_gpu) {
   check(!choices.model, "the model is that of --init: leave --model out");
   Choices all = choices;
-  const std::vector<std::string> presets = GptConfig::preset_names();
+  const std::vector<std::string> presets = preset_names();
   const bool is_preset = std::find(presets.begin(), presets.end(), other.model) != presets.end();
   std::string different;
   Settings::each_field(
@@ -153,7 +152,7 @@ Settings resolve_with_model(const Settings& other, const Choices& choices, bool 
         const bool fixed = std::string(s.group) == "Model" && name != "model" && name != "dropout";
         // Learned positions end where their table does; rotary ones do not end.
         const bool length = name == "length";
-        if (!fixed && !(length && (other.family == "gpt2" || !choice))) return;
+        if (!fixed && !(length && (other.family != "llama" || !choice))) return;
         if (choice && *choice != value)
           different +=
               "\n  --" + name + " " + text_of(*choice) + ", but there it is " + text_of(value);
@@ -162,7 +161,8 @@ Settings resolve_with_model(const Settings& other, const Choices& choices, bool 
       other, all);
   check(different.empty(),
         "the weights of --init belong to another model; leave these out:", different);
-  all.model = is_preset ? other.model : "gpt2-124m";  // for how it is trained
+  const char* alike = is_bert(other) ? "bert-base" : "gpt2-124m";
+  all.model = is_preset ? other.model : alike;  // for how it is trained
   if (!all.dropout) all.dropout = other.dropout;
   Settings s = resolve(all, on_gpu);
   s.model = other.model;

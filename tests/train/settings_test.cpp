@@ -148,6 +148,23 @@ TEST(Settings, ARunThatBeginsWithOtherWeightsHasTheirModel) {
   EXPECT_TRUE(holds(error_of([&] { resolve_with_model(other, c, false); }), {"--model"}));
 }
 
+TEST(Settings, AnEncoderThatIsBegunWithIsTrainedAsOne) {
+  Settings other = preset("bert-tiny");
+  other.text = "x.txt", other.vocabulary = 300;
+  Choices c;
+  c.text = "x.txt";
+  for (const char* model : {"bert-tiny", "bert"}) {  // "bert": from Hugging Face
+    other.model = model;
+    const Settings s = resolve_with_model(other, c, false);
+    EXPECT_EQ(s.model, model);
+    EXPECT_EQ(s.family, "bert");
+    EXPECT_EQ(s.mask, 0.15);
+    EXPECT_EQ(s.beta2, 0.98);
+  }
+  c.length = other.length + 1;  // learned positions end
+  EXPECT_TRUE(holds(error_of([&] { resolve_with_model(other, c, false); }), {"--length"}));
+}
+
 TEST(Settings, AResumedRunNamesBothValuesOfWhatMustNotDiffer) {
   const Settings stored = valid();
   Choices c;
