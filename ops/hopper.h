@@ -69,23 +69,30 @@ inline bool is_hopper(Device device) {
 
 constexpr int kPanel = 64;  // columns of a panel
 
+/// The driver's function that describes a tensor to the copy engine; looked for once.
+inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                           cudaEnableDefault, &found),
+          "looking for the copy engine");
+#else
+    check(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found),
+          "looking for the copy engine");
+#endif
+    check(found == cudaDriverEntryPointSuccess, "this driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  return encode;
+}
+
 /// x (B, H, T, D), or (B, groups, members, T, D) of any strides, as the copy engine sees it: it moves
 /// panels of 64 columns × `rows` rows. x is 16-bit, starts at a multiple of 16 bytes, has rows of D that
 /// are contiguous, and its other strides are multiples of 16 bytes. Rows beyond T are read as zeros and
 /// not written. Kernels take a map as a `const __grid_constant__ CUtensorMap`.
 inline CUtensorMap tensor_map(const Tensor& x, int rows) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                         cudaEnableDefault, &found),
-        "looking for the copy engine");
-#else
-  check(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found),
-        "looking for the copy engine");
-#endif
-  check(found == cudaDriverEntryPointSuccess, "this driver has no cuTensorMapEncodeTiled");
-  auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   constexpr int kRank = 5;  // (D, T, members, groups, B): innermost first
   int order[kRank] = {-1, -2, x.rank() == 5 ? -3 : 0, 1, 0};
   cuuint64_t sizes[kRank], strides[kRank];
@@ -97,7 +104,7 @@ inline CUtensorMap tensor_map(const Tensor& x, int rows) {
   }
   cuuint32_t box[kRank] = {kPanel, cuuint32_t(rows), 1, 1, 1}, steps[kRank] = {1, 1, 1, 1, 1};
   CUtensorMap map;
-  CUresult result = encode(
+  CUresult result = tensor_map_encoder()(
       &map,
       x.dtype() == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
       kRank, x.raw(), sizes, strides + 1, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -149,8 +156,8 @@ __device__ inline void wait_writes() { asm volatile("cp.async.bulk.wait_group 0;
 /// adds floats to those in memory; like store() it belongs to a batch.
 __device__ inline void load_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          to),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
