@@ -96,16 +96,8 @@ const Case kCases[] = {
 
 template <class F>
 void for_each_case(F f) {
-  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
-  PoisonAllocations poison;
-  for (DType dtype : {DType::bf16, DType::f16})
-    for (const Case& c : kCases) {
-      Operands x(c, dtype);
-      if (!flash_forward_hopper_fits(x.in, x.in.q)) GTEST_SKIP() << "no GPU of this kind";
-      SCOPED_TRACE(testing::Message() << name_of(dtype) << " Tq " << c.Tq << " Tk " << c.Tk << " d "
-                                      << c.d << " group " << c.members);
-      f(x);
-    }
+  for_each_flash_case<Operands>(
+      kCases, [](const Operands& x) { return flash_forward_hopper_fits(x.in, x.in.q); }, f);
 }
 
 // P is rounded to 16 bits before its product with V, O once more: a relative error of u each.

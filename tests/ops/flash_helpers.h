@@ -1,8 +1,12 @@
 #pragma once
 // What the tests of flash attention share.
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <vector>
 
+#include "core/allocator.h"
+#include "core/cuda.h"
 #include "ops/ops.h"
 
 namespace gradus {
@@ -32,6 +36,22 @@ inline double error_of(const Tensor& a, const Tensor& b) {
   }
   double e = size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
   return std::isnan(e) ? INFINITY : e;
+}
+
+/// f(operands) for the operands of each case in bf16 and f16, in memory that nobody has written. Skips
+/// the test where there is no GPU whose kernels they fit.
+template <class Operands, class Cases, class Fits, class F>
+void for_each_flash_case(const Cases& cases, Fits fits, F f) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  PoisonAllocations poison;
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (const FlashCase& c : cases) {
+      Operands x(c, dtype);
+      if (!fits(x)) GTEST_SKIP() << "no GPU of this kind";
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << " Tq " << c.Tq << " Tk " << c.Tk << " d "
+                                      << c.d << " group " << c.members);
+      f(x);
+    }
 }
 
 }  // namespace gradus

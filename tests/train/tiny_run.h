@@ -73,6 +73,18 @@ inline std::vector<nlohmann::json> metrics_of(const std::string& directory) {
   return lines;
 }
 
+/// The metrics of runs whose batches are cut into 1, 2 and 4 micro-batches.
+inline std::vector<std::vector<nlohmann::json>> metrics_by_micro_batches(
+    Settings s, const TemporaryDirectory& d) {
+  std::vector<std::vector<nlohmann::json>> metrics;
+  for (int64_t accumulate : {1, 2, 4}) {
+    s.accumulate = accumulate;
+    TinyRun(s).run(d / std::to_string(accumulate));
+    metrics.push_back(metrics_of(d / std::to_string(accumulate)));
+  }
+  return metrics;
+}
+
 /// Hash of every tensor in a checkpoint, by name.
 inline std::map<std::string, std::string> hashes_of(const std::string& checkpoint) {
   std::map<std::string, std::string> hashes;
