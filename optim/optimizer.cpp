@@ -74,7 +74,8 @@ std::vector<NamedState> Optimizer::state() const {
   for (const FlatBuffer::Slot& slot : flat_.slots())
     for (const Arena& arena : all)
       if (slot.offset < arena.values.numel())  // the last groups may be without
-        list.push_back({slot.name() + "." + arena.name, flat_.view(arena.values, slot)});
+        list.push_back({slot.name() + "." + arena.name, flat_.view(arena.values, slot),
+                        slot.parameter, 0, slot.parameter.numel()});
   return list;
 }
 

@@ -23,10 +23,14 @@ struct StepOptions {
   std::function<void(const Tensor& squares)> sum_over_ranks{};
 };
 
-/// A tensor of an optimizer's state, in parameter space.
+/// What an optimizer knows of a parameter, or of a part of it: the elements [begin, end) of this rank's
+/// shard, in row-major order. A part may begin and end within a row.
 struct NamedState {
   std::string name;  // "blocks.0.qkv.weight.m"
-  Tensor value;      // a view: what is copied into it is restored
+  Tensor value;      // a view: what is copied into it is restored. (end − begin), or the parameter's
+                     // shape where all of it is here
+  nn::Parameter parameter;
+  int64_t begin = 0, end = 0;
 };
 
 class Optimizer {
