@@ -90,6 +90,9 @@ link = $Qecho "  link  $@"; $(CXX) $(filter %.o,$^) $1 $(LIBS) $(TRAIN_LIBS) -o 
 PARTS := $(LIB) $(TRAIN) $B/objects.txt
 $B/gradus:      $B/train/main.cpp.o    $(PARTS)  ; $(call link)
 $B/run_tests:   $(TESTS) $B/tests.txt  $(PARTS)  ; $(call link,-lgtest_main -lgtest)
+# The tests of parallel/ alone: for ThreadSanitizer and mpirun.
+$B/parallel_tests: $(call compiled,tests/parallel) $(LIB) $B/tests.txt $B/objects.txt
+	$(call link,-lgtest_main -lgtest)
 $B/tutorials/%: $B/tutorials/%.cpp.o   $(PARTS)  ; $(call link)
 $B/bench/%:     $B/bench/%.cpp.o       $(PARTS)  ; $(call link,$(BENCH_LIBS))
 $B/libgradus.a: $(LIB) $B/objects.txt

@@ -70,7 +70,8 @@ class Communicator {
   void barrier() const;
 
   /// New groups: the ranks that give the same `color`, in the order of `key`, equals in that of their rank.
-  /// Called by all ranks of this group. `name` is for messages.
+  /// Called by all ranks of this group. `name` is for messages. A negative color asks for no group; what
+  /// comes back is a group of one.
   Communicator split(int color, int key, const std::string& name) const;
 
   bool operator==(const Communicator& other) const { return group_ == other.group_; }

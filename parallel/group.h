@@ -16,6 +16,10 @@ class Group {
   const std::string& name() const { return name_; }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
 
+  /// What carries tensors of `device` between the same ranks: this one, for the CPU; for a GPU another,
+  /// made when it is first asked for, which all ranks of the group do in the same call.
+  Group& on(Device device);
+
   virtual void all_reduce(const Tensor& x, Reduce how) = 0;
   virtual void broadcast(const Tensor& x, int root) = 0;
   virtual void all_gather(const Tensor& all, const Tensor& part) = 0;
@@ -25,6 +29,7 @@ class Group {
   virtual void send(const Tensor& x, int to, int tag) = 0;
   virtual void receive(const Tensor& x, int from, int tag) = 0;
   virtual void barrier() = 0;
+  /// The new group of those with the same color, ordered by key; null for a negative color.
   virtual std::shared_ptr<Group> split(int color, int key, const std::string& name) = 0;
 
  protected:
@@ -35,6 +40,7 @@ class Group {
   std::string name_;
   int rank_;
   std::vector<int> world_ranks_;
+  std::unique_ptr<Group> on_gpu_;
 };
 
 }  // namespace gradus::parallel

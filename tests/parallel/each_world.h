@@ -1,0 +1,39 @@
+#pragma once
+// The same test bodies on every kind of ranks: threads here, processes where mpirun started this program.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "parallel/run_ranks.h"
+
+namespace gradus::parallel {
+
+using Body = std::function<void(Communicator world)>;
+
+/// Runs body(world) on groups of several sizes.
+inline void on_each_world(const Body& body) {
+  for (int n : {1, 2, 3, 4}) {
+    SCOPED_TRACE(n);
+    run_ranks(n, body);
+  }
+}
+
+/// What `call` throws as an Error, or an empty text.
+inline std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+/// Expects `call` to throw an Error whose text has each of `words`.
+inline void expect_error(const std::function<void()>& call, const std::vector<std::string>& words) {
+  const std::string text = error_of(call);
+  EXPECT_NE(text, "") << "nothing was thrown";
+  for (const std::string& word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << "no '" << word << "' in: " << text;
+}
+
+}  // namespace gradus::parallel
