@@ -20,8 +20,11 @@
 
 namespace gradus::optim {
 
-Adam::Adam(std::vector<ParameterGroup> groups, AdamOptions o)
-    : Optimizer(std::move(groups)), options(o), m_(flat().make_state()), v_(flat().make_state()) {}
+Adam::Adam(std::vector<ParameterGroup> groups, AdamOptions o, const ArenaOptions& arena)
+    : Optimizer(std::move(groups), arena),
+      options(o),
+      m_(flat().make_state()),
+      v_(flat().make_state()) {}
 
 void validate(const AdamOptions& o) {
   check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1,

@@ -18,7 +18,8 @@ struct AdamOptions {
 /// Adam [Kingma & Ba 2015] and AdamW [Loshchilov & Hutter 2019]; the rule stands in adam.cu.
 class Adam final : public Optimizer {
  public:
-  explicit Adam(std::vector<ParameterGroup> groups, AdamOptions options = {});
+  explicit Adam(std::vector<ParameterGroup> groups, AdamOptions options = {},
+                const ArenaOptions& arena = {});
   explicit Adam(nn::Module& module, AdamOptions options = {})
       : Adam(default_groups(module), options) {}
 

@@ -8,55 +8,47 @@
 namespace gradus::optim {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // elements: whole vectors and cache lines, also of 16-bit types
+/// That parameters can lie together.
+void validate(const std::vector<ParameterGroup>& groups) {
+  std::set<TensorImpl*> seen;
+  const nn::Parameter* first = nullptr;
+  for (const ParameterGroup& group : groups) {
+    check(group.min_lr <= group.max_lr, "group '", group.name,
+          "': its learning rate cannot be at least ", group.min_lr, " and at most ", group.max_lr);
+    for (const nn::Parameter& p : group.parameters) {
+      check(p && p.requires_grad() && p.is_leaf(),
+            "an optimizer needs leaves that require a gradient, got ", p.describe());
+      check(seen.insert(p.impl()).second,
+            "in two parameter groups, or twice in one: ", p.describe());
+      if (!first) first = &p;
+      check(p.dtype() == first->dtype() && p.device() == first->device(),
+            "parameters of one optimizer have one type and one device, got ", first->describe(),
+            " and ", p.describe());
+    }
+  }
+  check(first != nullptr, "an optimizer was given no parameters");
+}
 
-int64_t aligned(int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+std::vector<ParameterGroup> valid(std::vector<ParameterGroup> groups) {
+  validate(groups);
+  return groups;
+}
 
 }  // namespace
 
-std::string FlatBuffer::Slot::name() const {
-  std::string n = parameter.name();
-  return n.empty() ? "parameter " + std::to_string(number) : n;
+Tensor part_of(const Tensor& arena, const Range& range) {
+  return arena.alias({range.size()}, {1}, range.begin);
 }
 
-FlatBuffer::FlatBuffer(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {
-  lay_out();
-  const Tensor& first = slots_[0].parameter;
-  DType wide = first.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  parameters_ = zeros({size_}, first.dtype(), first.device());
-  gradients_ = zeros({size_}, wide, first.device());
-  for (const Slot& slot : slots_) move_in(slot);
-  masters_ = wide == first.dtype() ? parameters_ : cast(parameters_, wide);
-}
-
-/// Gives each parameter its offset, and checks that they can lie together.
-void FlatBuffer::lay_out() {
-  std::set<TensorImpl*> seen;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    check(groups_[g].min_lr <= groups_[g].max_lr, "group '", groups_[g].name,
-          "': its learning rate cannot be at least ", groups_[g].min_lr, " and at most ",
-          groups_[g].max_lr);
-    Range range{size_, size_};
-    for (const nn::Parameter& p : groups_[g].parameters) {
-      check(p && p.requires_grad() && p.is_leaf(),
-            "an optimizer needs leaves that require a gradient, "
-            "got ",
-            p.describe());
-      check(seen.insert(p.impl()).second,
-            "in two parameter groups, or twice in one: ", p.describe());
-      slots_.push_back({p, range.end, int(g), int(slots_.size())});
-      const nn::Parameter& first = slots_[0].parameter;
-      check(p.dtype() == first.dtype() && p.device() == first.device(),
-            "parameters of one optimizer "
-            "have one type and one device, got ",
-            first.describe(), " and ", p.describe());
-      range.end += aligned(p.numel());
-      padding_ += aligned(p.numel()) - p.numel();
-    }
-    ranges_.push_back(range);
-    size_ = range.end;
-  }
-  check(!slots_.empty(), "an optimizer was given no parameters");
+FlatBuffer::FlatBuffer(std::vector<ParameterGroup> groups, const ArenaOptions& options)
+    : groups_(valid(std::move(groups))), layout_(groups_, options) {
+  const Tensor& first = slots()[0].parameter;
+  const DType wide = first.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  parameters_ = zeros({layout_.size()}, first.dtype(), first.device());
+  gradients_ = zeros({layout_.size()}, wide, first.device());
+  for (const Slot& slot : slots()) move_in(slot);
+  masters_ = wide == first.dtype() ? parameters_ : make_state();
+  reload_masters();
 }
 
 void FlatBuffer::move_in(const Slot& slot) {
@@ -71,33 +63,41 @@ void FlatBuffer::move_in(const Slot& slot) {
   p.impl()->meta->main_grad.written = true;
 }
 
+int64_t FlatBuffer::padding() const { return layout_.gaps({{0, layout_.size()}}); }
+
 Tensor FlatBuffer::view(const Tensor& arena, const Slot& slot) const {
   const Shape& shape = slot.parameter.shape();
   return arena.alias(shape, contiguous_strides(shape), slot.offset);
 }
 
 Tensor FlatBuffer::make_state() const {
-  return zeros({size_}, gradients_.dtype(), gradients_.device());
+  return zeros({layout_.own_size()}, gradients_.dtype(), gradients_.device());
 }
 
 void FlatBuffer::zero_grad() {
-  for (const Slot& slot : slots_) slot.parameter.zero_grad();
+  for (const Slot& slot : slots()) slot.parameter.zero_grad();
 }
 
 void FlatBuffer::check_in_place() const {
-  for (const Slot& slot : slots_)
+  for (const Slot& slot : slots())
     check(slot.parameter.impl()->storage == parameters_.impl()->storage, "parameter ", slot.name(),
           " was moved (to(), cast(), another optimizer) since this optimizer was made; make the "
           "optimizer last");
 }
 
-void FlatBuffer::finish_gradients() {
-  for (const Slot& slot : slots_)
-    if (!slot.parameter.grad()) fill_(view(gradients_, slot), 0);
+void FlatBuffer::finish_gradients(const Range& range) {
+  for (const Slot& slot : slots()) {
+    if (slot.offset < range.begin || slot.offset >= range.end || slot.parameter.grad()) continue;
+    fill_(view(gradients_, slot), 0);
+    slot.parameter.impl()->meta->main_grad.written = true;  // nobody need fill it again
+  }
 }
 
 void FlatBuffer::reload_masters() {
-  if (has_masters()) copy_(masters_, parameters_);
+  if (!has_masters()) return;
+  for (const Bucket& b : layout_.buckets())
+    copy_(part_of(masters_, {b.own.begin - b.shift, b.own.end - b.shift}),
+          part_of(parameters_, b.own));
 }
 
 }  // namespace gradus::optim

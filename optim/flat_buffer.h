@@ -14,42 +14,39 @@
 // and a part of the arena can be sent to another rank as it lies. Each parameter becomes a view of the
 // arena, and its gradient is summed in a view of the gradients. Parameters start at multiples of 64
 // elements; the gap up to the next one is 0 in every arena, and every update leaves 0 there.
-#include "optim/parameter_group.h"
+//
+// Where data ranks share the update (slices, see optim/arena_layout.h), masters and moments hold this
+// rank's slices only, one behind the other: those are the state arenas.
+#include "optim/arena_layout.h"
 
 namespace gradus::optim {
 
 class FlatBuffer {
  public:
-  /// Where a parameter lies.
-  struct Slot {
-    nn::Parameter parameter;
-    int64_t offset = 0;
-    int group = 0, number = 0;
-    std::string name() const;  // the parameter's, or "parameter 3" (its number) if it has none
-  };
-  struct Range {
-    int64_t begin = 0, end = 0;
-  };
+  using Slot = optim::Slot;
+  using Range = optim::Range;
 
   /// Moves the parameters into the arena. What they hold stays, gradients included. Error unless all
   /// have one floating type and one device, and each is in one group.
-  explicit FlatBuffer(std::vector<ParameterGroup> groups);
+  explicit FlatBuffer(std::vector<ParameterGroup> groups, const ArenaOptions& options = {});
 
   const Tensor& parameters() const { return parameters_; }
   const Tensor& gradients() const { return gradients_; }
-  /// What an update writes to: f32 copies of 16-bit parameters, else the parameters themselves.
+  /// What an update writes to: f32 copies of 16-bit parameters (a state arena), else the parameters
+  /// themselves.
   const Tensor& masters() const { return masters_; }
   bool has_masters() const { return !masters_.is_same(parameters_); }
 
   std::vector<ParameterGroup>& groups() { return groups_; }
   const std::vector<ParameterGroup>& groups() const { return groups_; }
-  const std::vector<Slot>& slots() const { return slots_; }
-  Range range(int group) const { return ranges_[size_t(group)]; }
-  int64_t padding() const { return padding_; }  // elements that belong to no parameter
+  const ArenaLayout& layout() const { return layout_; }
+  const std::vector<Slot>& slots() const { return layout_.slots(); }
+  Range range(int group) const { return layout_.range(group); }
+  int64_t padding() const;  // elements that belong to no parameter
 
-  /// The part of `arena` that belongs to a parameter, in its shape.
+  /// The part of the arena of parameters or gradients that belongs to a parameter, in its shape.
   Tensor view(const Tensor& arena, const Slot& slot) const;
-  /// A new arena of zeros beside the gradients.
+  /// A new state arena of zeros.
   Tensor make_state() const;
 
   /// Forgets all gradients; fills nothing (see Tensor::zero_grad).
@@ -57,19 +54,20 @@ class FlatBuffer {
   /// Error if a parameter was moved elsewhere since it was laid here.
   void check_in_place() const;
   /// Makes the gradients of parameters that no backward reached 0. Needed before `gradients` is read.
-  void finish_gradients();
+  void finish_gradients() { finish_gradients({0, layout_.size()}); }
+  void finish_gradients(const Range& range);
   /// After parameters were written from outside (a checkpoint): masters ← parameters.
   void reload_masters();
 
  private:
-  void lay_out();
   void move_in(const Slot& slot);
 
   std::vector<ParameterGroup> groups_;
-  std::vector<Slot> slots_;
-  std::vector<Range> ranges_;
-  int64_t size_ = 0, padding_ = 0;
+  ArenaLayout layout_;
   Tensor parameters_, gradients_, masters_;
 };
+
+/// The elements of a range, as they lie.
+Tensor part_of(const Tensor& arena, const Range& range);
 
 }  // namespace gradus::optim

@@ -28,14 +28,14 @@ GRADUS_HD inline W fused(W a, W b, W c) {
 #endif
 }
 
-/// A group in the arena: where it lies, and its rates.
+/// A group in the state arenas, or a part of it: where it lies, and its rates.
 struct Segment {
   int64_t begin = 0, end = 0;
   double lr_scale = 1, weight_decay_scale = 1;
   double min_lr = 0, max_lr = kNoLimit;
 
   Segment() = default;
-  Segment(const FlatBuffer::Range& range, const ParameterGroup& group)
+  Segment(const Range& range, const ParameterGroup& group)
       : begin(range.begin),
         end(range.end),
         lr_scale(group.lr_scale),
@@ -52,11 +52,12 @@ struct Segment {
   }
 };
 
-/// As many groups as one pass handles, one after the other in the arena.
+/// What one pass handles: segments one after the other in the state arenas, and so in the arena.
 struct Segments {
   static constexpr int kMost = 8;
   int count = 0;
   Segment at[kMost];
+  int64_t shift = 0;  // from state arenas to the arena
 
   int64_t begin() const { return at[0].begin; }
   int64_t end() const { return at[count - 1].end; }
@@ -66,6 +67,9 @@ struct Segments {
     return at[k];
   }
 };
+
+/// What is updated here of the groups [first, last), in as few passes as can be.
+std::vector<Segments> segments_of(const FlatBuffer& flat, int first, int last);
 
 namespace detail {
 
@@ -138,32 +142,30 @@ void update_arrays(Device device, const Segments& segments, Rule rule, const Ste
 template <class W, class Rule, class... Arena>
 void update_segments(const FlatBuffer& flat, const Segments& segments, const Rule& rule,
                      const StepNumbers* numbers, const Arena&... state) {
+  // Segments count elements of state arenas; these three lie in the arena.
+  const int64_t shift = segments.shift, in_place = flat.has_masters() ? 0 : shift;
   auto run = [&]<class P>(P* copy) {
     update_arrays<W, P>(flat.parameters().device(), segments, rule, numbers, copy,
-                        flat.masters().template data<W>(), flat.gradients().template data<W>(),
-                        state.template data<W>()...);
+                        flat.masters().template data<W>() + in_place,
+                        flat.gradients().template data<W>() + shift, state.template data<W>()...);
   };
   if (!flat.has_masters()) return run(static_cast<NoCopy*>(nullptr));
   if constexpr (std::is_same_v<W, float>) {
-    if (flat.parameters().dtype() == DType::bf16) return run(flat.parameters().data<bf16>());
-    return run(flat.parameters().data<f16>());
+    if (flat.parameters().dtype() == DType::bf16)
+      return run(flat.parameters().data<bf16>() + shift);
+    return run(flat.parameters().data<f16>() + shift);
   }
 }
 
 }  // namespace detail
 
-/// Runs the rule on the groups [first, last) of `flat`, and the same places of the state arenas, unless
-/// the step is skipped. W is the type of the masters.
+/// Runs the rule on what is updated here of the groups [first, last) of `flat`, and the same places of the
+/// state arenas, unless the step is skipped. W is the type of the masters.
 template <class W, class Rule, class... Arena>
 void fused_update(const FlatBuffer& flat, int first, int last, const Rule& rule,
                   const StepNumbers* numbers, const Arena&... state) {
-  Segments segments;
-  for (int g = first; g < last; ++g) {
-    segments.at[segments.count++] = Segment(flat.range(g), flat.groups()[size_t(g)]);
-    if (segments.count < Segments::kMost && g + 1 < last) continue;
+  for (const Segments& segments : segments_of(flat, first, last))
     detail::update_segments<W>(flat, segments, rule, numbers, state...);
-    segments.count = 0;
-  }
 }
 
 /// The same for all groups.

@@ -92,8 +92,10 @@ std::vector<int64_t> pieces_of(const MuonOptions& o, const nn::Parameter& p) {
 
 }  // namespace
 
-Muon::Muon(std::vector<ParameterGroup> groups, MuonOptions o)
-    : Optimizer(std::move(groups)), options(std::move(o)), m_(flat().make_state()) {
+Muon::Muon(std::vector<ParameterGroup> groups, MuonOptions o, const ArenaOptions& arena)
+    : Optimizer(std::move(groups), arena), options(std::move(o)), m_(flat().make_state()) {
+  check(arena.slices == 1, "Muon updates whole matrices, so data ranks cannot share an update in ",
+        arena.slices, " slices; use Adam, or do without ZeRO");
   check(options.momentum >= 0 && options.momentum < 1 && options.weight_decay >= 0 &&
             options.extra_scale > 0,
         "Muon: 0 ≤ μ < 1, a weight decay ≥ 0 and a scale > 0 are needed, got ", options.momentum,

@@ -35,7 +35,9 @@ struct MuonOptions {
 class Muon final : public Optimizer {
  public:
   /// The groups with whole_matrices come last (see matrix_groups).
-  explicit Muon(std::vector<ParameterGroup> groups, MuonOptions options = {});
+  /// Error with slices: the rule needs whole matrices.
+  explicit Muon(std::vector<ParameterGroup> groups, MuonOptions options = {},
+                const ArenaOptions& arena = {});
 
   double weight_decay() const override { return options.weight_decay; }
 

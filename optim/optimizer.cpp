@@ -4,9 +4,10 @@
 
 namespace gradus::optim {
 
-Optimizer::Optimizer(std::vector<ParameterGroup> groups)
-    : flat_(std::move(groups)),
-      slots_(std::make_shared<const std::vector<FlatBuffer::Slot>>(flat_.slots())),
+Optimizer::Optimizer(std::vector<ParameterGroup> groups, const ArenaOptions& arena)
+    : flat_(std::move(groups), arena),
+      slots_(std::make_shared<const std::vector<Slot>>(flat_.slots())),
+      counted_(flat_.layout().counted()),
       control_(flat_.parameters().device()) {}
 
 StepResult Optimizer::step(double lr, const StepOptions& options) {
@@ -35,17 +36,16 @@ StepResult Optimizer::ask(StepRequest r, const RatesOf& rates) {
           "the weight decay of a step is ", now.weight_decay);
     return now;
   });
-  return StepResult(control_, slots_, flat_.padding(), attempt);
+  return StepResult(control_, slots_, attempt);
 }
 
 void Optimizer::run(const StepOptions& options, GradScaler* scaler) {
   flat_.finish_gradients();
-  if (options.sum_over_ranks) {
-    control_.measure(flat_.gradients(), options.count_zeros);
-    options.sum_over_ranks(control_.squares());
-    control_.decide(betas(), scaler);
+  if (options.over_ranks) {
+    control_.measure(flat_.gradients(), counted_, options.count_zeros);
+    control_.decide(betas(), scaler, options.over_ranks(control_.measured()));
   } else {
-    control_.measure_and_decide(flat_.gradients(), options.count_zeros, betas(), scaler);
+    control_.measure_and_decide(flat_.gradients(), counted_, options.count_zeros, betas(), scaler);
   }
   apply();
 }
@@ -71,11 +71,18 @@ std::vector<NamedState> Optimizer::state() const {
   std::vector<Arena> all = arenas();
   if (flat_.has_masters()) all.push_back({"master", flat_.masters()});
   std::vector<NamedState> list;
-  for (const FlatBuffer::Slot& slot : flat_.slots())
+  for (const Slot& slot : flat_.slots()) {
+    const OwnPart own = flat_.layout().own_part(slot);
+    const int64_t size = own.end - own.begin;
+    const bool is_all = size == slot.parameter.numel();
+    const Shape shape = is_all ? slot.parameter.shape() : Shape{size};
     for (const Arena& arena : all)
-      if (slot.offset < arena.values.numel())  // the last groups may be without
-        list.push_back({slot.name() + "." + arena.name, flat_.view(arena.values, slot),
-                        slot.parameter, 0, slot.parameter.numel()});
+      if ((is_all || size > 0) &&
+          own.place < arena.values.numel())  // the last groups may be without
+        list.push_back({slot.name() + "." + arena.name,
+                        arena.values.alias(shape, contiguous_strides(shape), own.place),
+                        slot.parameter, own.begin, own.end});
+  }
   return list;
 }
 

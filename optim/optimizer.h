@@ -18,24 +18,24 @@ struct StepOptions {
   double max_norm = kNoLimit;    // longer gradients are shortened to it
   double skip_above = kNoLimit;  // and with these the step is skipped
   bool count_zeros = false;
-  /// Sums a tensor (1) f64 over the ranks that share the parameters, in stream order. If it is set,
-  /// norm and skip are those of all ranks.
-  std::function<void(const Tensor& squares)> sum_over_ranks{};
+  /// If set: takes what this rank found in its gradients, (1, 3) f64, and returns what all ranks that
+  /// share the model did, (ranks, 3), in stream order. Norm, zeros and skip are then those of all.
+  std::function<Tensor(const Tensor& mine)> over_ranks{};
 };
 
 /// What an optimizer knows of a parameter, or of a part of it: the elements [begin, end) of this rank's
 /// shard, in row-major order. A part may begin and end within a row.
 struct NamedState {
   std::string name;  // "blocks.0.qkv.weight.m"
-  Tensor value;      // a view: what is copied into it is restored. (end − begin), or the parameter's
-                     // shape where all of it is here
+  Tensor value;  // a view: what is copied into it is restored. (end − begin), or the parameter's
+                 // shape where all of it is here
   nn::Parameter parameter;
   int64_t begin = 0, end = 0;
 };
 
 class Optimizer {
  public:
-  explicit Optimizer(std::vector<ParameterGroup> groups);
+  explicit Optimizer(std::vector<ParameterGroup> groups, const ArenaOptions& arena = {});
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -61,7 +61,7 @@ class Optimizer {
   /// Updates applied so far. Waits for the device.
   int64_t steps() const { return control_.updates(); }
   void restore_steps(int64_t steps) { control_.restore_updates(steps); }
-  /// The state of all parameters. Restoring: copy into it, then restore_steps. (Without masters in a
+  /// The state of all parameters, as far as it is here. Restoring: copy into it, then restore_steps. (Without masters in a
   /// checkpoint: flat().reload_masters().)
   std::vector<NamedState> state() const;
 
@@ -88,7 +88,8 @@ class Optimizer {
   void apply();
 
   FlatBuffer flat_;
-  std::shared_ptr<const std::vector<FlatBuffer::Slot>> slots_;  // for results
+  std::shared_ptr<const std::vector<Slot>> slots_;  // for results
+  Counted counted_;
   StepControl control_;
 };
 

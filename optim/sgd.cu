@@ -48,8 +48,8 @@ struct MomentumRule : PlainRule<W> {
 
 }  // namespace
 
-Sgd::Sgd(std::vector<ParameterGroup> groups, SgdOptions o)
-    : Optimizer(std::move(groups)), options(o) {
+Sgd::Sgd(std::vector<ParameterGroup> groups, SgdOptions o, const ArenaOptions& arena)
+    : Optimizer(std::move(groups), arena), options(o) {
   check(o.momentum >= 0 && o.momentum < 1 && o.dampening >= 0 && o.dampening <= 1 &&
             o.weight_decay >= 0,
         "Sgd: 0 ≤ μ < 1, 0 ≤ dampening ≤ 1 and a weight decay ≥ 0 are needed, got ", o.momentum,

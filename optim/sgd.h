@@ -13,7 +13,8 @@ struct SgdOptions {
 /// Stochastic gradient descent; the rule stands in sgd.cu.
 class Sgd final : public Optimizer {
  public:
-  explicit Sgd(std::vector<ParameterGroup> groups, SgdOptions options = {});
+  explicit Sgd(std::vector<ParameterGroup> groups, SgdOptions options = {},
+               const ArenaOptions& arena = {});
   explicit Sgd(nn::Module& module, SgdOptions options = {})
       : Sgd(default_groups(module), options) {}
 

@@ -3,7 +3,7 @@
 // optim/step_numbers.h.
 #include <memory>
 
-#include "autograd/tensor.h"
+#include "optim/arena_layout.h"
 #include "optim/step_numbers.h"
 
 namespace gradus::optim {
@@ -44,17 +44,18 @@ class StepControl {
 
   // In the order of this thread's stream, without waiting; the same kernels each time.
 
-  /// Σ g² over the arena, the first element that is not finite, and how many are 0.
-  void measure(const Tensor& gradients, bool count_zeros);
-  void decide(const Betas& betas, GradScaler* scaler);
-  /// Both, in one kernel.
-  void measure_and_decide(const Tensor& gradients, bool count_zeros, const Betas& betas,
-                          GradScaler* scaler);
+  /// Σ g² over what is counted of the arena, the first element that is not finite, and how many are 0.
+  void measure(const Tensor& gradients, const Counted& counted, bool count_zeros);
+  /// By what was measured here; or, if `found` is defined, on all ranks together: (ranks, 3) f64.
+  void decide(const Betas& betas, GradScaler* scaler, const Tensor& found = {});
+  /// Both, with no kernel more than measure() has.
+  void measure_and_decide(const Tensor& gradients, const Counted& counted, bool count_zeros,
+                          const Betas& betas, GradScaler* scaler);
   /// In place of measure: gradients of which nothing is known count as short and finite.
   void measure_nothing();
 
-  /// Σ g² as a tensor (1) f64 on the device, to be summed over ranks between measure and decide.
-  Tensor squares() const;
+  /// What was measured, a Measured as a tensor (1, 3) f64 on the device.
+  Tensor measured() const;
   /// For the kernels of an update.
   StepNumbers* numbers() const { return static_cast<StepNumbers*>(numbers_.raw()); }
 

@@ -48,7 +48,7 @@ struct StepRecord {
   bool scale_at_floor = false;  // the loss scale should have been lowered, and could not be
   double lr = 0, grad_norm = 0;
   double loss_scale = 1, next_loss_scale = 1;
-  int64_t zeros = -1;      // gradients that are exactly 0; −1: not counted
+  int64_t zeros = -1;      // gradients that are exactly 0; negative: not counted
   int64_t non_finite = 0;  // the first element of the arena that is not finite; its size: none
 };
 
@@ -57,11 +57,25 @@ struct MailSlot {
   StepRecord record;
 };
 
+/// What was found in gradients. All doubles, so that ranks can send it as one tensor.
+struct Measured {
+  double squares = 0;     // Σ g², of the scaled gradients
+  double zeros = -1;      // that are exactly 0; negative: not counted
+  double non_finite = 0;  // place in the arena of the first that is not finite; its size: none
+};
+
+/// What several ranks found, each in its own gradients; added in their order, so the same on all.
+GRADUS_HD inline Measured join(const Measured* found, int ranks) {
+  Measured all = found[0];
+  for (int r = 1; r < ranks; ++r) {
+    all.squares += found[r].squares, all.zeros += found[r].zeros;
+    if (found[r].non_finite < all.non_finite) all.non_finite = found[r].non_finite;
+  }
+  return all;
+}
+
 /// On the device: what the kernels of a step tell each other.
-struct StepNumbers {
-  // measured
-  double squares = 0;  // Σ g², of the scaled gradients; may be summed over ranks before decide
-  int64_t zeros = -1, non_finite = 0;
+struct StepNumbers : Measured {
   unsigned blocks_done = 0;  // of the kernel that measures
   // decided
   int64_t attempts = 0;  // steps so far
@@ -109,8 +123,8 @@ GRADUS_HD inline StepRecord decide(StepNumbers& n, const StepRequest& request, c
           .grad_norm = norm,
           .loss_scale = scale,
           .next_loss_scale = scaler ? scaler->scale : 1,
-          .zeros = n.zeros,
-          .non_finite = n.non_finite};
+          .zeros = int64_t(n.zeros),
+          .non_finite = int64_t(n.non_finite)};
 }
 
 }  // namespace gradus::optim

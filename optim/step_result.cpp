@@ -9,12 +9,12 @@ const StepRecord& StepResult::record() const {
 
 int64_t StepResult::zeros() const {
   check(record().zeros >= 0, "zeros were not counted: step(lr, {.count_zeros = true}) does");
-  return record().zeros - padding_;  // the gaps of the arena are 0, too
+  return record().zeros;
 }
 
 std::string StepResult::non_finite() const {
   const int64_t place = record().non_finite;
-  for (const FlatBuffer::Slot& slot : *slots_)
+  for (const Slot& slot : *slots_)
     if (place >= slot.offset && place < slot.offset + slot.parameter.numel()) return slot.name();
   return "";
 }

@@ -12,12 +12,9 @@ namespace gradus::optim {
 class StepResult {
  public:
   StepResult() = default;
-  StepResult(const StepControl& control, std::shared_ptr<const std::vector<FlatBuffer::Slot>> slots,
-             int64_t padding, int64_t attempt)
-      : mailbox_(control.mailbox()),
-        slots_(std::move(slots)),
-        padding_(padding),
-        attempt_(attempt) {}
+  StepResult(const StepControl& control, std::shared_ptr<const std::vector<Slot>> slots,
+             int64_t attempt)
+      : mailbox_(control.mailbox()), slots_(std::move(slots)), attempt_(attempt) {}
 
   /// Whether reading would not wait.
   bool is_ready() const { return record_ || mailbox_->has_record(attempt_); }
@@ -42,8 +39,8 @@ class StepResult {
 
  private:
   std::shared_ptr<const Mailbox> mailbox_;
-  std::shared_ptr<const std::vector<FlatBuffer::Slot>> slots_;
-  int64_t padding_ = 0, attempt_ = 0;
+  std::shared_ptr<const std::vector<Slot>> slots_;
+  int64_t attempt_ = 0;
   mutable std::optional<StepRecord> record_;
 };
 

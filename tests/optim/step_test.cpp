@@ -158,16 +158,20 @@ TEST(Step, TheFirstOfManyNonFiniteGradientsIsFound) {
 }
 
 // P8, P14: norm and skip are decided by what all ranks have together.
-TEST(Step, P8_P14_SquaresCanBeSummedOverRanks) {
+TEST(Step, P8_P14_RanksDecideByWhatAllOfThemFound) {
   for (Device device : test_devices()) {
     Tensor x = zeros({2}, DType::f64, device).requires_grad_();
     Sgd sgd(default_groups({x}));
     give_gradient(x, {3, 4});
-    auto other_has_144 = [](const Tensor& squares) { copy_(squares, squares + 144); };
-    EXPECT_EQ(sgd.step(1, {.max_norm = 6.5, .sum_over_ranks = other_has_144}).grad_norm(), 13);
+    auto other = [&](double squares) {
+      return [=](const Tensor& mine) {
+        EXPECT_EQ(mine.to_vector(), (std::vector<double>{25, -1, 64}));
+        return cat({mine, tensor({squares, -1, 64}, {1, 3}, DType::f64, device)}, 0);
+      };
+    };
+    EXPECT_EQ(sgd.step(1, {.max_norm = 6.5, .over_ranks = other(144)}).grad_norm(), 13);
     EXPECT_NEAR(x.at(1), -2, 1e-6);
-    auto other_has_nan = [](const Tensor& squares) { fill_(squares, NAN); };
-    EXPECT_FALSE(sgd.step(1, {.sum_over_ranks = other_has_nan}).applied());
+    EXPECT_FALSE(sgd.step(1, {.over_ranks = other(NAN)}).applied());
   }
 }
 
