@@ -18,8 +18,10 @@ constexpr size_t kDevices = 16;
 constinit thread_local MemoryPool* thread_pools[kDevices] = {};  // of this thread, by GPU
 thread_local bool poison = false;
 
+}  // namespace
+
 // A thread's pool outlives the thread, as its stream does: tensors may.
-MemoryPool*& pool_on(Device device) {
+MemoryPool*& thread_pool(Device device) {
   MemoryPool*& pool = thread_pools[size_t(device.index)];
   if (!pool) {
     check_device(device);
@@ -28,9 +30,11 @@ MemoryPool*& pool_on(Device device) {
   return pool;
 }
 
+namespace {
+
 MemoryPool& pool_for(Device device) {
   static MemoryPool& cpu = *new MemoryPool(kCpu, false);
-  return device.is_cuda() ? *pool_on(device) : cpu;
+  return device.is_cuda() ? *thread_pool(device) : cpu;
 }
 
 std::vector<MemoryPool*> pools_of(Device device) {
@@ -148,7 +152,7 @@ PrivatePool::PrivatePool(Device device) {
 PrivatePool::~PrivatePool() { pool_->close(); }
 
 UsePool::UsePool(const PrivatePool& pool)
-    : pool_(pool.pool_), before_(std::exchange(pool_on(pool_->device), pool_)) {}
+    : pool_(pool.pool_), before_(std::exchange(thread_pool(pool_->device), pool_)) {}
 UsePool::~UsePool() { thread_pools[size_t(pool_->device.index)] = before_; }
 
 PoisonAllocations::PoisonAllocations() : before_(poison) { poison = true; }

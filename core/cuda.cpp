@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/thread_device.h"
+
 namespace gradus {
 
 void fail_index(const char* op, int64_t position, int64_t value, int64_t limit) {
@@ -63,13 +65,6 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// What a thread owns on one GPU.
-struct ThreadDevice {
-  cudaStream_t stream = nullptr;
-  DeviceError* error = nullptr;            // in host memory
-  DeviceError* error_on_device = nullptr;  // the same record, as the device addresses it
-};
-
 ThreadDevice make_thread_device() {
   ThreadDevice t;
   check(cudaStreamCreateWithFlags(&t.stream, cudaStreamNonBlocking), "creating a stream");
@@ -79,6 +74,7 @@ ThreadDevice make_thread_device() {
   check(cudaMalloc(&t.error->claimed, sizeof(int)), "allocating the error record");
   check(cudaMemsetAsync(t.error->claimed, 0, sizeof(int), t.stream), "clearing the error record");
   check(cudaHostGetDevicePointer(&t.error_on_device, t.error, 0), "mapping the error record");
+  t.failure = new DeviceFailure;  // lives on, as the stream does
   return t;
 }
 
@@ -104,6 +100,24 @@ inline ThreadDevice& thread_device(Device device) {
 }
 
 }  // namespace
+
+ThreadDevice& thread_device_of(Device device) { return thread_device(device); }
+
+DeviceFailure& device_failure(Device device) { return *thread_device(device).failure; }
+
+void DeviceFailure::set(const std::string& text) {
+  std::lock_guard lock(mutex_);
+  if (!is_set_) text_ = text;
+  is_set_ = true;
+}
+
+void DeviceFailure::rethrow() {
+  if (!is_set_) [[likely]]
+    return;
+  std::lock_guard lock(mutex_);
+  is_set_ = false;
+  throw Error(text_);
+}
 
 void* stream_of(Device device) { return device.is_cuda() ? thread_device(device).stream : nullptr; }
 
@@ -154,6 +168,8 @@ void synchronize(Device device) {
   if (!device.is_cuda()) return;
   cuda::ThreadDevice& t = cuda::thread_device(device);
   check(cudaStreamSynchronize(t.stream), "waiting for the device");
+  if (t.other) check(cudaStreamSynchronize(t.other), "waiting for the device");
+  t.failure->rethrow();
   if (!t.error->set) return;
   cuda::DeviceError error = *t.error;
   t.error->set = 0;

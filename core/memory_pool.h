@@ -77,4 +77,7 @@ struct DeviceMemory {
 };
 DeviceMemory& memory_of(Device device);
 
+/// The pool that this thread allocates from on a GPU, to be exchanged for another.
+MemoryPool*& thread_pool(Device device);
+
 }  // namespace gradus

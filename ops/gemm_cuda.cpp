@@ -25,6 +25,8 @@ bool AllowTf32::in_force() { return tf32_allowed(); }
 #if defined(GRADUS_CUDA)
 #include <unordered_map>
 
+#include "core/aside.h"
+
 namespace gradus {
 namespace {
 
@@ -71,6 +73,7 @@ void gemm_cuda(const Gemm& g, Device device, const void* a, const void* b, void*
                const Epilogue& epilogue) {
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   cudaStream_t stream = cuda::stream(device);
+  check(!cuda::is_aside(device), "a matrix product aside; its workspace belongs to the main stream");
   if (g.k == 0 || g.alpha == 0) return scale_only(g, stream, c);
   Context& mine = context(device);
   lt::Operands x{a, b, c};
