@@ -1,12 +1,12 @@
 #include "parallel/group.h"
 
-#include "parallel/staged_group.h"
+#include "parallel/gpu_group.h"
 
 namespace gradus::parallel {
 
 Group& Group::on(Device device) {
   if (!device.is_cuda()) return *this;
-  if (!on_gpu_) on_gpu_ = std::make_unique<StagedGroup>(*this);
+  if (!on_gpu_) on_gpu_ = make_gpu_group(*this, device);
   return *on_gpu_;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // What a back end implements: one rank's end of a group. Tensors are contiguous and of the sizes that
 // parallel/communicator.h promises; `all` and in-place arguments belong to the caller.
+#include <functional>
+
 #include "parallel/communicator.h"
 
 namespace gradus::parallel {
@@ -19,6 +21,11 @@ class Group {
   /// What carries tensors of `device` between the same ranks: this one, for the CPU; for a GPU another,
   /// made when it is first asked for, which all ranks of the group do in the same call.
   Group& on(Device device);
+  /// Seconds that a rank waits for others before that is an Error.
+  virtual double timeout() const { return 20; }
+  /// A function that says, from any thread and as long as it lives, why the group has failed: another rank
+  /// has, so waiting for it is in vain. An empty text: it has not. None where the ranks do not know.
+  virtual std::function<std::string()> failure_probe() const { return {}; }
 
   virtual void all_reduce(const Tensor& x, Reduce how) = 0;
   virtual void broadcast(const Tensor& x, int root) = 0;

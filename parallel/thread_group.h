@@ -13,6 +13,10 @@ class ThreadGroup final : public Group {
 
   ThreadGroup(std::shared_ptr<Meeting> meeting, int rank);
 
+  double timeout() const override { return meeting_->world->options().timeout; }
+  std::function<std::string()> failure_probe() const override {
+    return [world = meeting_->world] { return world->failure(); };
+  }
   void all_reduce(const Tensor& x, Reduce how) override;
   void broadcast(const Tensor& x, int root) override;
   void all_gather(const Tensor& all, const Tensor& part) override;

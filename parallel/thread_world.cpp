@@ -107,6 +107,13 @@ void ThreadWorld::failed(int rank, std::exception_ptr error) {
   for (Rank& other : ranks_) other.wake.notify_one();
 }
 
+std::string ThreadWorld::failure() {
+  const Lock lock(mutex_);
+  return first_failed_ < 0
+             ? ""
+             : "another has failed: rank " + std::to_string(first_failed_) + ": " + error_;
+}
+
 void ThreadWorld::rethrow() const {
   if (first_failed_ >= 0) throw Error("rank " + std::to_string(first_failed_) + ": " + error_);
 }

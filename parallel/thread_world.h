@@ -61,6 +61,8 @@ class ThreadWorld {
   /// The body of `rank` is over: it has returned, or thrown.
   void returned(int rank);
   void failed(int rank, std::exception_ptr error);
+  /// Which rank has failed, and why; empty: none has.
+  std::string failure();
   /// After the threads have ended: throws what the first of them threw.
   void rethrow() const;
 
