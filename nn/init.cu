@@ -70,8 +70,8 @@ void draw_on_cpu(int64_t n, const Draw& draw, const ShardMap& map, T* out) {
 }
 
 template <class T>
-void draw_values(const Tensor& t, const Draw& draw, const ShardMap& map) {
-  int64_t n = t.numel();
+void draw_values(const Parameter& t, const Draw& draw, const ShardMap& map) {
+  int64_t n = t.real_numel();
 #if defined(__CUDACC__)
   if (t.device().is_cuda() && n > 0) {
     unsigned blocks = unsigned((n + 255) / 256);

@@ -23,7 +23,7 @@ Initializer kaiming_normal(int64_t in, double gain = 1.4142135623730951);
 
 /// Names the parameters and draws their values. Element i of the whole parameter is number i of the
 /// random stream (seed, name): a shard is exactly that slice of what one rank would hold, and a model
-/// starts from the same values on every device.
+/// starts from the same values on every device. Padding stays 0.
 void initialize(Module& module, uint64_t seed);
 
 /// The same for one parameter, from the stream given.

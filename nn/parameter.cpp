@@ -1,6 +1,6 @@
 #include "nn/parameter.h"
 
-#include <algorithm>
+#include "ops/ops.h"
 
 namespace gradus::nn {
 
@@ -12,6 +12,9 @@ ShardMap::ShardMap(const Shape& local, const Shard& shard) {
         " along dimension ", shard.dim);
   check(shard.pieces > 0 && local[shard.dim] % shard.pieces == 0, "a shard of shape ", local,
         " does not consist of ", shard.pieces, " equal pieces along dimension ", shard.dim);
+  check(shard.size == 0 || (shard.dim == 0 && shard.pieces == 1),
+        "only a table that is cut along dimension 0, in one piece, can be padded; this is dimension ",
+        shard.dim, " in ", shard.pieces, " pieces");
   rank = shard.rank, ranks = shard.ranks;
   int64_t length = local[shard.dim] / shard.pieces;
   for (int d = shard.dim + 1; d < local.rank(); ++d) length *= local[d];
@@ -21,13 +24,18 @@ ShardMap::ShardMap(const Shape& local, const Shard& shard) {
 Parameter::Parameter(const Shape& shape, Initializer init, Shard shard)
     : Tensor(empty(shape)), shard(shard), init(init) {
   ShardMap check_that_it_fits(shape, shard);
+  if (shard.size) fill_(slice(*this, 0, shard.real(shape[0]), shape[0]), 0);
   requires_grad_();
 }
 
 Shape Parameter::global_shape() const {
   Shape whole = shape();
-  if (shard.dim >= 0) whole[shard.dim] *= shard.ranks;
+  if (shard.dim >= 0) whole[shard.dim] = shard.whole(whole[shard.dim]);
   return whole;
+}
+
+int64_t Parameter::real_numel() const {
+  return shard.size ? numel() / size(0) * shard.real(size(0)) : numel();
 }
 
 }  // namespace gradus::nn

@@ -1,6 +1,8 @@
 #pragma once
 // A parameter is a leaf tensor that knows two more things: which part of a cut whole it is, and how
 // it starts.
+#include <algorithm>
+
 #include "autograd/tensor.h"
 
 namespace gradus::nn {
@@ -17,7 +19,20 @@ struct Shard {
   int rank = 0, ranks = 1;    // which part is mine, of how many
   int pieces = 1;             // equal parts of the axis that are cut one by one
   bool partial_grad = false;  // whole, but each rank sees part of the gradient (sequence parallel)
+  int64_t size = 0;           // of the axis in the whole, if that is less than all parts together
+
+  /// Of an axis whose part here is `local` long: its length in the whole, and how much of the part is
+  /// there. What is behind that is padding: it is 0, has no gradient, and is never stored or counted.
+  int64_t whole(int64_t local) const { return size ? size : local * ranks; }
+  int64_t real(int64_t local) const {
+    return size ? std::clamp(size - rank * local, int64_t(0), local) : local;
+  }
 };
+
+/// A table of `size` rows cut into parts of `local` rows each, the last of which may be padding.
+inline Shard padded_shard(int rank, int ranks, int64_t local, int64_t size) {
+  return {.dim = 0, .rank = rank, .ranks = ranks, .size = local * ranks == size ? 0 : size};
+}
 
 /// From elements of a shard (row-major in its own shape) to elements of the whole parameter. Both are
 /// made of runs of the same length, and a rank holds every ranks-th of them:
@@ -56,6 +71,8 @@ struct Parameter : Tensor {
 
   /// The shape of the whole.
   Shape global_shape() const;
+  /// How many of its elements, from the first on, are not padding.
+  int64_t real_numel() const;
 };
 
 }  // namespace gradus::nn

@@ -20,7 +20,7 @@ struct Staged {
 
 Shape StateTensor::global_shape() const {
   Shape whole = tensor.shape();
-  if (shard.dim >= 0) whole[shard.dim] *= shard.ranks;
+  if (shard.dim >= 0) whole[shard.dim] = shard.whole(whole[shard.dim]);
   return whole;
 }
 
@@ -38,7 +38,8 @@ std::vector<ShardPiece> pieces_of(const Shape& local, const nn::Shard& shard) {
   std::vector<ShardPiece> pieces;
   for (int64_t i = 0; i < shard.pieces; ++i) {
     Box box = whole_box(local);
-    box.shape[shard.dim] = length;
+    box.shape[shard.dim] = shard.real(length);
+    if (box.shape[shard.dim] == 0) continue;  // all of it is padding
     Box here = box, global = box;
     here.offset[shard.dim] = i * length;
     global.offset[shard.dim] = (i * shard.ranks + shard.rank) * length;
@@ -75,7 +76,8 @@ void load_state(const CheckpointReader& reader, std::span<const StateTensor> sta
   reader.load(wanted, unexpected);
   for (size_t i = 0; i < state.size(); ++i) {
     const Tensor& t = state[i].tensor;
-    const Tensor host = empty(t.shape(), t.dtype());
+    const bool padded = state[i].shard.size != 0;
+    const Tensor host = padded ? zeros(t.shape(), t.dtype()) : empty(t.shape(), t.dtype());
     for (const Staged& s : staged[i])
       copy_part(s.piece.here, s.bytes.data(), s.piece.here, bytes_at(host), whole_box(t.shape()),
                 size_of(t.dtype()));

@@ -92,6 +92,23 @@ TEST(Init, R10_ShardIsTheSliceOfTheWhole) {
       }
 }
 
+// 7 rows over 3 ranks, 4 rows each: ranks hold 4, 3 and 0 rows of the whole.
+TEST(Init, PaddingOfATableStaysZero) {
+  Parameter whole({7, 5}, init::normal(0.3));
+  std::vector<double> expected = drawn(whole);
+  const int64_t rows[] = {4, 3, 0};
+  for (int rank = 0; rank < 3; ++rank) {
+    Parameter part({4, 5}, init::normal(0.3), padded_shard(rank, 3, 4, 7));
+    EXPECT_EQ(part.global_shape(), (Shape{7, 5}));
+    EXPECT_EQ(part.real_numel(), rows[rank] * 5);
+    std::vector<double> values = drawn(part);
+    for (int64_t i = 0; i < 20; ++i)
+      EXPECT_EQ(values[size_t(i)], i < rows[rank] * 5 ? expected[size_t(rank * 20 + i)] : 0);
+  }
+  EXPECT_EQ(padded_shard(1, 2, 4, 8).size, 0);  // it divides
+  EXPECT_THROW(Parameter({4, 5}, init::zeros(), {.dim = 1, .ranks = 3, .size = 7}), Error);
+}
+
 TEST(Init, SameValuesInEveryTypeAndOnEveryDevice) {
   Parameter wide({257, 33}, init::normal(0.02));
   wide.set_data(cast(wide.detach(), DType::f64));
