@@ -33,7 +33,8 @@ void product(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bi
   bias ? gemm_bias_into(c, a, b, bias) : gemm_into(c, a, b, 0);
 }
 
-/// h ← X W₁ᵀ + b₁. Returns gelu(h).
+}  // namespace
+
 Tensor gelu_product(const Tensor& h, const Tensor& X, const Tensor& w1, const Tensor& b1) {
   if (!does_gelu(h, X.size(-1))) {
     product(h, X, t(w1), b1);
@@ -46,13 +47,14 @@ Tensor gelu_product(const Tensor& h, const Tensor& X, const Tensor& w1, const Te
   return a;
 }
 
-/// dY W₂ ⊙ gelu'(h)
 Tensor gelu_backward_product(const Tensor& dY, const Tensor& w2, const Tensor& h) {
   if (!does_gelu(h, dY.size(-1))) return gelu_backward(gemm(dY, w2), h, kKind);
   Tensor dh = empty_like(h);
   gemm_into(dh, dY, w2, 0, {.gelu = Epilogue::Gelu::backward, .pre_gelu = h.raw()});
   return dh;
 }
+
+namespace {
 
 struct GeluMlp {
   static constexpr auto name = "gelu_mlp";

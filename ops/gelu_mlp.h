@@ -8,4 +8,10 @@ namespace gradus {
 Tensor gelu_mlp(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
                 const Tensor& b2 = {});
 
+// Its products, unrecorded, of rows X (rows, in):
+/// h ← X W₁ᵀ + b₁. Returns gelu(h).
+Tensor gelu_product(const Tensor& h, const Tensor& X, const Tensor& w1, const Tensor& b1);
+/// dY W₂ ⊙ gelu'(h)
+Tensor gelu_backward_product(const Tensor& dY, const Tensor& w2, const Tensor& h);
+
 }  // namespace gradus
