@@ -7,7 +7,7 @@
 #include "core/elementwise.h"
 #include "core/parallel_for.h"
 #include "ops/cross_entropy_cuda.h"
-#include "ops/ops.h"
+#include "ops/cross_entropy_sums.h"
 
 namespace gradus {
 
@@ -113,6 +113,61 @@ void multiply_cpu(int64_t n, Compute<T> f, const T* from, T* to) {
 #pragma GCC ivdep
     for (int64_t i = begin; i < end; ++i) to[i] = T(f * A(from[i]));
   });
+}
+
+/// Calls f with the Total of the targets, for losses of `type`, that has no places to read and write yet.
+template <class F>
+void with_total(const Tensor& targets, const CrossEntropyOptions& options, DType type, F f) {
+  dispatch_floating("cross_entropy", type, [&]<class A>() {
+    if constexpr (sizeof(A) >= 4)
+      dispatch_index("cross_entropy", targets.dtype(), [&]<class I>() {
+        f(Total<A, I>{.rows = targets.numel(),
+                      .loss = nullptr,
+                      .target = targets.data<I>(),
+                      .ignored = options.ignore_index,
+                      .mean = options.reduction == Reduction::mean,
+                      .scale = options.reduction == Reduction::none ? 1 : options.scale,
+                      .result = nullptr,
+                      .factor = nullptr});
+      });
+  });
+}
+
+void write_factor(const Tensor& targets, const CrossEntropyOptions& options, const Tensor& factor) {
+  with_total(targets, options, factor.dtype(), [&]<class A, class I>(Total<A, I> total) {
+    total.factor = factor.data<A>();
+#if defined(__CUDACC__)
+    if (factor.device().is_cuda()) return factor_cuda(factor.device(), total);
+#endif
+    factor_cpu(total);
+  });
+}
+
+void write_total(const Tensor& losses, const Tensor& targets, const CrossEntropyOptions& options,
+                 const Tensor& result) {
+  with_total(targets, options, result.dtype(), [&]<class A, class I>(Total<A, I> total) {
+    total.loss = losses.data<A>(), total.result = result.data<A>();
+#if defined(__CUDACC__)
+    if (result.device().is_cuda()) return total_cuda(result.device(), total);
+#endif
+    total_cpu(total);
+  });
+}
+
+void check_operands(const Tensor& logits, const Tensor& targets,
+                    const CrossEntropyOptions& options) {
+  check(logits && targets, "cross_entropy: an operand is undefined");
+  check(is_floating(logits.dtype()) &&
+            (targets.dtype() == DType::i32 || targets.dtype() == DType::i64),
+        "cross_entropy: floating logits and i32 or i64 targets are needed, got ", logits.describe(),
+        " and ", targets.describe());
+  Shape rows = logits.shape();
+  if (rows.rank() > 0) rows.erase(rows.rank() - 1);
+  check(logits.rank() > 0 && rows == targets.shape() && logits.device() == targets.device(),
+        "cross_entropy: logits ", logits.describe(), " and targets ", targets.describe(),
+        "; (…, C) and (…) on one device are needed");
+  check(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+        "cross_entropy: label smoothing ", options.label_smoothing, " is outside [0, 1]");
 }
 
 }  // namespace entropy
@@ -223,18 +278,7 @@ struct CrossEntropy {
 
 Tensor checked(CrossEntropy op, const Tensor& logits, const Tensor& targets) {
   const CrossEntropyOptions options = op.options;
-  check(logits && targets, "cross_entropy: an operand is undefined");
-  check(is_floating(logits.dtype()) &&
-            (targets.dtype() == DType::i32 || targets.dtype() == DType::i64),
-        "cross_entropy: floating logits and i32 or i64 targets are needed, got ", logits.describe(),
-        " and ", targets.describe());
-  Shape rows = logits.shape();
-  if (rows.rank() > 0) rows.erase(rows.rank() - 1);
-  check(logits.rank() > 0 && rows == targets.shape() && logits.device() == targets.device(),
-        "cross_entropy: logits ", logits.describe(), " and targets ", targets.describe(),
-        "; (…, C) and (…) on one device are needed");
-  check(options.label_smoothing >= 0 && options.label_smoothing <= 1,
-        "cross_entropy: label smoothing ", options.label_smoothing, " is outside [0, 1]");
+  check_operands(logits, targets, options);
   const bool of_rows = options.reduction == Reduction::none && options.scale != 1;
   Tensor loss = apply(std::move(op), logits, targets);
   return of_rows ? mul(loss, options.scale) : loss;

@@ -10,6 +10,10 @@
 namespace gradus {
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {
+  return embedding_part(table, ids, 0, 0);
+}
+
+Tensor embedding_part(const Tensor& table, const Tensor& ids, int64_t first, int64_t total) {
   check_ids(kEmbedding, table, ids);
   check(table.rank() == 2, "embedding: the table must be (V, C), got ", table.describe());
   RowMap map{.table = table.shape(), .result = ids.shape()};
@@ -17,6 +21,7 @@ Tensor embedding(const Tensor& table, const Tensor& ids) {
   map.limit = table.shape()[0];
   map.count = ids.numel();
   map.length = table.shape()[1];
+  map.first = first, map.total = total;
   return apply(TakeRows<kEmbedding>{.map = map}, table, ids);
 }
 
@@ -35,6 +40,11 @@ static const Gradcheck checks[] = {
      [](Sampler& s) {
        return embedding(s.normal({3, 2}), s.ids({0}, 3));
      }},
+    {"embedding",  // rows 2, 3 and 4 of 7
+     [](Sampler& s) {
+       return embedding_part(s.normal({3, 2}), s.ids({2, 9}, 7), 2, 7);
+     },
+     true},
 };
 
 }  // namespace gradus

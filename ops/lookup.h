@@ -17,6 +17,9 @@ struct RowMap {
   Shape table{}, result{};
   int64_t outer = 1, limit = 0, count = 0, inner = 1, length = 1;
   bool shared = true;
+  // A table may be a part: rows `first` … first + limit − 1 of `total` that there are (0: limit). Rows
+  // that are elsewhere are rows of zeros.
+  int64_t first = 0, total = 0;
 
   int64_t rows() const { return outer * count * inner; }
   int64_t table_rows() const { return outer * limit * inner; }
@@ -35,6 +38,10 @@ bool can_add_rows(const Tensor& into, const Tensor& dy);
 
 /// Sᵀ dy as a recorded op.
 Tensor put_rows(const RowMap& map, const Tensor& dy, const Tensor& ids);
+
+/// Rows `ids` (…) of a table of `total` rows of which this is the part (rows, C) from `first` on: (…, C).
+/// Rows that are elsewhere are 0, and their gradient goes nowhere.
+Tensor embedding_part(const Tensor& part, const Tensor& ids, int64_t first, int64_t total);
 
 /// Error, on behalf of `op`, unless ids are i32 or i64 on the device of x.
 void check_ids(const char* op, const Tensor& x, const Tensor& ids);

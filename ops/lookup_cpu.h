@@ -17,7 +17,7 @@ struct Keys {
   const void* ids;
   bool wide;  // i64
   bool shared;
-  int64_t limit, count, inner;
+  int64_t limit, count, inner, first, total;
 
   Keys(const RowMap& m, const Tensor& t)
       : ids(t.raw()),
@@ -25,12 +25,16 @@ struct Keys {
         shared(m.shared),
         limit(m.limit),
         count(m.count),
-        inner(m.inner) {}
+        inner(m.inner),
+        first(m.first),
+        total(m.total ? m.total : m.limit) {}
 
   GRADUS_HD int64_t id(int64_t i) const {
     return wide ? static_cast<const int64_t*>(ids)[i] : static_cast<const int32_t*>(ids)[i];
   }
-  GRADUS_HD bool valid(int64_t id) const { return uint64_t(id) < uint64_t(limit); }
+  GRADUS_HD bool valid(int64_t id) const { return uint64_t(id) < uint64_t(total); }
+  /// The table has that row.
+  GRADUS_HD bool here(int64_t id) const { return uint64_t(id - first) < uint64_t(limit); }
   /// Where the id of row j stands.
   GRADUS_HD int64_t position(int64_t j) const {
     if (!shared) return j;
@@ -40,13 +44,13 @@ struct Keys {
   /// The row of the table that has `id` where row j of the result looks.
   GRADUS_HD int64_t key(int64_t j, int64_t id) const {
     int64_t row = quotient(j, inner);
-    return (quotient(row, count) * limit + id) * inner + j - row * inner;
+    return (quotient(row, count) * limit + id - first) * inner + j - row * inner;
   }
 };
 
 inline void check_range(const char* op, const Keys& k, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
-    if (!k.valid(k.id(i))) fail_index(op, i, k.id(i), k.limit);
+    if (!k.valid(k.id(i))) fail_index(op, i, k.id(i), k.total);
 }
 
 /// `length` values of Unit a row.
@@ -56,8 +60,11 @@ void cpu_take(const RowMap& m, const Keys& k, int64_t length, const void* x, voi
   auto* to = static_cast<Unit*>(y);
   parallel_for(m.rows(), kGrain / length + 1, [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-      const Unit* row = from + k.key(j, k.id(k.position(j))) * length;
-      if (length == 1)
+      const int64_t id = k.id(k.position(j));
+      const Unit* row = from + k.key(j, id) * length;
+      if (!k.here(id))
+        std::fill_n(to + j * length, length, Unit{});
+      else if (length == 1)
         to[j] = *row;
       else
         memcpy(to + j * length, row, size_t(length) * sizeof(Unit));
@@ -74,13 +81,15 @@ struct Runs {
     int64_t rows = m.count * m.inner, table_rows = m.limit * m.inner;
     begin.assign(size_t(table_rows) + 2, 0);
     order.resize(size_t(rows));
-    auto key = [&](int64_t j) {
-      return size_t(k.key(j, k.id(k.position(j))) - outer * table_rows);
+    auto each = [&](auto f) {
+      for (int64_t j = outer * rows; j < (outer + 1) * rows; ++j) {
+        const int64_t id = k.id(k.position(j));
+        if (k.here(id)) f(size_t(k.key(j, id) - outer * table_rows), j);
+      }
     };
-    for (int64_t j = outer * rows; j < (outer + 1) * rows; ++j) ++begin[key(j) + 2];
+    each([&](size_t key, int64_t) { ++begin[key + 2]; });
     for (size_t r = 2; r < begin.size(); ++r) begin[r] += begin[r - 1];
-    for (int64_t j = outer * rows; j < (outer + 1) * rows; ++j)
-      order[size_t(begin[key(j) + 1]++)] = j;
+    each([&](size_t key, int64_t j) { order[size_t(begin[key + 1]++)] = j; });
   }
 };
 

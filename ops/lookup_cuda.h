@@ -27,18 +27,18 @@ struct OpName {  // kernels cannot read the host's strings
   explicit OpName(const char* op) { strncpy(text, op, sizeof(text) - 1); }
 };
 
-/// Rows of `units` values of Unit, blockDim.x threads a row. A row whose id is invalid becomes 0.
+/// Rows of `units` values of Unit, blockDim.x threads a row. A row that the table lacks becomes 0.
 template <class Unit>
 __global__ void take_kernel(__grid_constant__ const Keys k, int64_t rows, int64_t units,
                             const Unit* x, Unit* y, OpName op, cuda::DeviceError* error) {
   int64_t j = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   if (j >= rows) return;
   int64_t position = k.position(j), id = k.id(position);
-  bool valid = k.valid(id);
-  if (!valid && threadIdx.x == 0) cuda::report_index(error, op.text, position, id, k.limit);
-  x += valid ? k.key(j, id) * units : 0;
+  bool here = k.here(id);
+  if (!k.valid(id) && threadIdx.x == 0) cuda::report_index(error, op.text, position, id, k.total);
+  x += here ? k.key(j, id) * units : 0;
   for (int64_t i = threadIdx.x; i < units; i += blockDim.x)
-    y[j * units + i] = valid ? x[i] : Unit{};
+    y[j * units + i] = here ? x[i] : Unit{};
 }
 
 inline int threads_for(int64_t columns) {
@@ -72,16 +72,15 @@ inline void cuda_take(Device device, const char* op, const RowMap& m, const Keys
       cuda_take_units<uint8_t>(device, op, m, k, size, x, y);
 }
 
-/// (key, position) of each row; invalid ids get the key `table_rows`, which nobody adds.
+/// (key, position) of each row; ids that the table lacks get the key `table_rows`, which nobody adds.
 static __global__ void keys_kernel(__grid_constant__ const Keys k, int64_t rows,
                                    uint32_t table_rows, uint32_t* keys, uint32_t* positions,
                                    OpName op, cuda::DeviceError* error) {
   int64_t j = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (j >= rows) return;
   int64_t position = k.position(j), id = k.id(position);
-  bool valid = k.valid(id);
-  if (!valid) cuda::report_index(error, op.text, position, id, k.limit);
-  keys[j] = valid ? uint32_t(k.key(j, id)) : table_rows;
+  if (!k.valid(id)) cuda::report_index(error, op.text, position, id, k.total);
+  keys[j] = k.here(id) ? uint32_t(k.key(j, id)) : table_rows;
   positions[j] = uint32_t(j);
 }
 
@@ -164,7 +163,7 @@ __global__ void __launch_bounds__(256) add_chunks_kernel(SortedRows s, const T* 
     const int last = starts ? __ffs(int(starts)) - 1 : size;
     const uint32_t id = __shfl_sync(~0u, key, first);
     const bool head = first == 0 && began_before, tail = last == size && goes_on;
-    if (id == s.table_rows) continue;  // of invalid ids
+    if (id == s.table_rows) continue;  // of ids that the table lacks
     const bool whole = !head && !tail;
     Pack<D, V> old{};  // asked for with the rows
     if (add && whole) old = columns.read(into, id);
