@@ -6,6 +6,7 @@
 #include <map>
 
 #include "nn/init.h"
+#include "ops/ops.h"
 #include "parallel/communicator.h"
 
 namespace gradus::parallel {
