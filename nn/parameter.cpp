@@ -12,9 +12,10 @@ ShardMap::ShardMap(const Shape& local, const Shard& shard) {
         " along dimension ", shard.dim);
   check(shard.pieces > 0 && local[shard.dim] % shard.pieces == 0, "a shard of shape ", local,
         " does not consist of ", shard.pieces, " equal pieces along dimension ", shard.dim);
-  check(shard.size == 0 || (shard.dim == 0 && shard.pieces == 1),
-        "only a table that is cut along dimension 0, in one piece, can be padded; this is dimension ",
-        shard.dim, " in ", shard.pieces, " pieces");
+  check(
+      shard.size == 0 || (shard.dim == 0 && shard.pieces == 1),
+      "only a table that is cut along dimension 0, in one piece, can be padded; this is dimension ",
+      shard.dim, " in ", shard.pieces, " pieces");
   rank = shard.rank, ranks = shard.ranks;
   int64_t length = local[shard.dim] / shard.pieces;
   for (int d = shard.dim + 1; d < local.rank(); ++d) length *= local[d];

@@ -15,9 +15,7 @@ nn::Shard TensorParallel::rows(int pieces) const {
 nn::Shard TensorParallel::columns() const {
   return {.dim = is_cut() ? 1 : -1, .rank = rank(), .ranks = ranks()};
 }
-nn::Shard TensorParallel::whole() const {
-  return {.partial_grad = splits_tokens()};
-}
+nn::Shard TensorParallel::whole() const { return {.partial_grad = splits_tokens()}; }
 
 ColumnLinear::ColumnLinear(int64_t in, int64_t out, const TensorParallel& tp, Options options)
     : tp(tp),

@@ -52,8 +52,8 @@ Tensor row_linear(const TensorParallel& tp, const Tensor& x, const Tensor& weigh
                   const Tensor& bias = {});
 /// gelu(x W₁ᵀ + b₁) W₂ᵀ of a column and a row layer, gelu in its tanh form: as gelu_mlp (ops/gelu_mlp.h).
 /// Without the bias of the row layer, which the caller adds once.
-Tensor column_gelu_row(const TensorParallel& tp, const Tensor& x, const Tensor& w1, const Tensor& b1,
-                       const Tensor& w2);
+Tensor column_gelu_row(const TensorParallel& tp, const Tensor& x, const Tensor& w1,
+                       const Tensor& b1, const Tensor& w2);
 
 struct ColumnLinear final : nn::Module {
   struct Options {

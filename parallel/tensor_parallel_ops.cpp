@@ -28,15 +28,21 @@ namespace {
 constexpr bool kKeepGathered = false;
 
 /// The rows of all tokens, from those that this rank has.
+Tensor gathered(const TensorParallel& tp, const Tensor& x) {
+  return tp.splits_tokens() ? tp.group.all_gather(rows_of(x)) : rows_of(x);
+}
 Started begin_gather(const TensorParallel& tp, const Tensor& x) {
   return tp.splits_tokens() ? begin_all_gather(tp.group, rows_of(x)) : Started(rows_of(x));
 }
-Tensor gathered(const TensorParallel& tp, const Tensor& x) { return begin_gather(tp, x).wait(); }
 
-/// The sum over the ranks of y, rows of all tokens: all of it, or the rows of this rank.
-Started begin_sum(const TensorParallel& tp, Tensor y) {
-  return tp.splits_tokens() ? begin_reduce_scatter(tp.group, y)
-                            : begin_all_reduce(tp.group, std::move(y));
+/// The sum over the ranks of y, rows of all tokens: all of it, written over y, or the rows of this rank.
+Tensor summed(const TensorParallel& tp, const Tensor& y) {
+  if (tp.splits_tokens()) return tp.group.reduce_scatter(y);
+  tp.group.all_reduce_into(y);
+  return y;
+}
+Started begin_sum(const TensorParallel& tp, const Tensor& y) {
+  return tp.splits_tokens() ? begin_reduce_scatter(tp.group, y) : begin_all_reduce(tp.group, y);
 }
 
 /// Rows (B·T, C) in the shape of x (…, any), unless its tokens are cut.
@@ -106,7 +112,7 @@ struct RowLinearOp {
 
   Tensor forward(const Tensor& X, const Tensor& W) {
     x = X, w = W;
-    return shaped_like(tp, begin_sum(tp, product(rows_of(X), W, {})).wait(), X);
+    return shaped_like(tp, summed(tp, product(rows_of(X), W, {})), X);
   }
   Tensors backward(const Tensor& dy, Needs need) {
     Tensor dY = gathered(tp, dy), dx;
@@ -127,7 +133,7 @@ struct ColumnGeluRow {
     Tensor A = gelu_product(H, all, W1, B1);
     x = kKeepGathered ? all : X, w1 = W1, w2 = W2, h = H, a = A;
     shape = X.shape();
-    return shaped_like(tp, begin_sum(tp, product(A, W2, {})).wait(), X);
+    return shaped_like(tp, summed(tp, product(A, W2, {})), X);
   }
   Tensors backward(const Tensor& dy, Needs need) {
     Started dY_of_all = begin_gather(tp, dy), all = begin_inputs(tp, *x, need[1]);
@@ -175,8 +181,8 @@ Tensor row_linear(const TensorParallel& tp, const Tensor& x, const Tensor& weigh
   return bias ? y + bias : y;  // after the sum: each rank has all of it
 }
 
-Tensor column_gelu_row(const TensorParallel& tp, const Tensor& x, const Tensor& w1, const Tensor& b1,
-                       const Tensor& w2) {
+Tensor column_gelu_row(const TensorParallel& tp, const Tensor& x, const Tensor& w1,
+                       const Tensor& b1, const Tensor& w2) {
   check_weight("column_gelu_row", x, w1);
   if (!tp.is_cut()) return gelu_mlp(x, w1, b1, w2);
   check(w2 && w2.rank() == 2 && w2.size(1) == w1.size(0), "column_gelu_row: weights ",

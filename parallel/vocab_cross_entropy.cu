@@ -130,8 +130,7 @@ struct VocabCrossEntropy {
       const RowGradient<A> dloss{dy.data<A>(), options.reduction == Reduction::none,
                                  factor.data<A>()};
 #if defined(__CUDACC__)
-      if (in.device().is_cuda())
-        return vocab_gradient_cuda(in.device(), rows, dloss, dz.data<T>());
+      if (in.device().is_cuda()) return vocab_gradient_cuda(in.device(), rows, dloss, dz.data<T>());
 #endif
       gradient_cpu(rows, dloss, dz.data<T>());
     });
@@ -147,9 +146,8 @@ struct VocabCrossEntropy {
 #endif
     if (target.numel() == 0) return;
     dispatch_floating(name, z.dtype(), [&]<class T>() {
-      dispatch_index(name, target.dtype(), [&]<class I>() {
-        f(columns.rows<T, I>(z, target, options, scale));
-      });
+      dispatch_index(name, target.dtype(),
+                     [&]<class I>() { f(columns.rows<T, I>(z, target, options, scale)); });
     });
   }
 };
@@ -160,9 +158,9 @@ Tensor checked(VocabCrossEntropy op, const Tensor& logits, const Tensor& targets
   entropy::check_operands(logits, targets, options);
   const int64_t width = logits.size(-1);
   check(width == vocab_rows(c.vocabulary, c.ranks) || width * c.ranks == c.vocabulary,
-        "vocab_cross_entropy: each of ", c.ranks, " ranks has ",
-        vocab_rows(c.vocabulary, c.ranks), " columns of a vocabulary of ", c.vocabulary,
-        ", got logits ", logits.describe(), "; they must not be gathered");
+        "vocab_cross_entropy: each of ", c.ranks, " ranks has ", vocab_rows(c.vocabulary, c.ranks),
+        " columns of a vocabulary of ", c.vocabulary, ", got logits ", logits.describe(),
+        "; they must not be gathered");
   const bool of_rows = options.reduction == Reduction::none && options.scale != 1;
   Tensor loss = apply(std::move(op), logits, targets);
   return of_rows ? mul(loss, options.scale) : loss;

@@ -26,10 +26,10 @@ struct RowPart {
 template <class T, class I>
 struct VocabRows : entropy::Rows<T, I> {
   using A = Compute<T>;
-  int64_t width = 0;   // columns from one row to the next
-  int64_t real = 0;    // of them, how many are not padding
-  int64_t first = 0;   // number of the first in the vocabulary
-  RowPart<A>* part = nullptr;        // (N): of this rank
+  int64_t width = 0;                  // columns from one row to the next
+  int64_t real = 0;                   // of them, how many are not padding
+  int64_t first = 0;                  // number of the first in the vocabulary
+  RowPart<A>* part = nullptr;         // (N): of this rank
   const RowPart<A>* parts = nullptr;  // (ranks, N)
   int ranks = 1;
 

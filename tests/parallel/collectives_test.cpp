@@ -52,12 +52,12 @@ TEST(Collectives, BackwardIsTheTranspose) {
                      [=](const Communicator& g, const Tensor& x) {
                        return gather_from(g, x, dim, Consumer::split);
                      });
-      expect_adjoint(
-          "reduce_scatter", n, shape, {},
-          [=](const Communicator& g, const Tensor& x) { return reduce_scatter(g, x, dim); });
-      expect_adjoint(
-          "all_to_all", n, shape, {},
-          [=](const Communicator& g, const Tensor& x) { return all_to_all(g, x, dim, 1); });
+      expect_adjoint("reduce_scatter", n, shape, {}, [=](const Communicator& g, const Tensor& x) {
+        return reduce_scatter(g, x, dim);
+      });
+      expect_adjoint("all_to_all", n, shape, {}, [=](const Communicator& g, const Tensor& x) {
+        return all_to_all(g, x, dim, 1);
+      });
     }
     for (int root = 0; root < n; ++root)
       expect_adjoint("broadcast", n, shape, {},
@@ -157,8 +157,8 @@ TEST(Collectives, AnInputIsNeverWrittenTo) {
     Tensor x = random_values({4, 4}, uint64_t(world.rank())).requires_grad_();
     std::vector<double> before = x.to_vector();
     Tensor y = x * x;  // saves x
-    Tensor all = reduce_from(world, x) + gather_from(world, reduce_scatter(world, x, 1), 1,
-                                                     Consumer::replicated);
+    Tensor all = reduce_from(world, x) +
+                 gather_from(world, reduce_scatter(world, x, 1), 1, Consumer::replicated);
     (sum(all) + sum(y)).backward();
     EXPECT_EQ(x.to_vector(), before);
   });
@@ -167,12 +167,9 @@ TEST(Collectives, AnInputIsNeverWrittenTo) {
 TEST(Collectives, AGroupOfOneIsTheIdentityAndRecordsNothing) {
   const Communicator one;
   Tensor x = random_values({3, 5}, 1).requires_grad_();
-  const Tensor all[] = {copy_to(one, x),
-                        reduce_from(one, x),
-                        scatter_to(one, x, 0),
-                        gather_from(one, x, 0, Consumer::split),
-                        reduce_scatter(one, x, 1),
-                        all_to_all(one, x, 0, 1),
+  const Tensor all[] = {copy_to(one, x),           reduce_from(one, x),
+                        scatter_to(one, x, 0),     gather_from(one, x, 0, Consumer::split),
+                        reduce_scatter(one, x, 1), all_to_all(one, x, 0, 1),
                         broadcast(one, x, 0)};
   for (const Tensor& y : all) EXPECT_TRUE(y.is_same(x));
 }
