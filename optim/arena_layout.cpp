@@ -56,7 +56,7 @@ void ArenaLayout::add_group(int group, const std::vector<nn::Parameter>& paramet
   std::vector<Slot> slots;
   for (const nn::Parameter& p : parameters) {
     const int number = int(slots_.size() + slots.size());
-    slots.push_back({p, 0, group, number, kind_of(p.shard, options_)});
+    slots.push_back({p, 0, group, number, kind_of(p.shard, options_), 0});
   }
   std::stable_sort(slots.begin(), slots.end(),
                    [](const Slot& a, const Slot& b) { return a.kind < b.kind; });
@@ -65,6 +65,7 @@ void ArenaLayout::add_group(int group, const std::vector<nn::Parameter>& paramet
   for (size_t i = 0; i < slots.size(); ++i) {
     if (is_first[i]) buckets_.push_back({{size_, size_}, {}, 0, group, slots[i].kind});
     slots[i].offset = size_;
+    slots[i].bucket = int(buckets_.size()) - 1;
     size_ += round_up(slots[i].parameter.numel(), kAlignment);
     if (i + 1 == slots.size() || is_first[i + 1]) close_bucket();
   }
@@ -98,13 +99,11 @@ int64_t ArenaLayout::gaps(const std::vector<Range>& ranges) const {
 }
 
 OwnPart ArenaLayout::own_part(const Slot& slot) const {
-  auto holds = [&](const Bucket& b) { return slot.offset < b.all.end; };
-  const auto bucket = std::find_if(buckets_.begin(), buckets_.end(), holds);
-  if (bucket == buckets_.end()) return {};  // it has no elements
-  const int64_t begin = std::max(bucket->own.begin, slot.offset);
-  const int64_t end = std::min(bucket->own.end, slot.offset + slot.parameter.numel());
+  const Bucket& bucket = buckets_[size_t(slot.bucket)];
+  const int64_t begin = std::max(bucket.own.begin, slot.offset);
+  const int64_t end = std::min(bucket.own.end, slot.offset + slot.parameter.numel());
   if (begin >= end) return {};
-  return {begin - slot.offset, end - slot.offset, begin - bucket->shift};
+  return {begin - slot.offset, end - slot.offset, begin - bucket.shift};
 }
 
 Counted ArenaLayout::counted() const {

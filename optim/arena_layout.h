@@ -47,6 +47,7 @@ struct Slot {
   int64_t offset = 0;
   int group = 0, number = 0;  // its number in the order given
   Kind kind = Kind::whole;
+  int bucket = 0;
   std::string name() const;  // the parameter's, or "parameter 3" (its number) if it has none
 };
 

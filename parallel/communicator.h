@@ -54,7 +54,7 @@ class Communicator {
   // ---- into memory of the caller, contiguous
   void all_reduce_into(const Tensor& x, Reduce how = Reduce::sum) const;  // x ← Σ_k x_k
   void broadcast_into(const Tensor& x, int root = 0) const;
-  /// `part` may be part `rank()` of `all` itself. Both are seen as one row of elements.
+  // `part` may be part `rank()` of `all` itself. Both are seen as one row of elements.
   void all_gather_into(const Tensor& all, const Tensor& part) const;
   void reduce_scatter_into(const Tensor& part, const Tensor& all) const;
 

@@ -1,0 +1,99 @@
+#include "parallel/data_parallel.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace gradus::parallel {
+
+using optim::Bucket;
+using optim::part_of;
+
+DataParallel::DataParallel(optim::FlatBuffer& flat, const Communicator& group, bool overlap)
+    : flat_(flat), group_(group), overlap_(overlap && group.size() > 1) {
+  const optim::ArenaOptions& o = flat.layout().options();
+  check(o.slices == 1 || (o.slices == group.size() && o.slice == group.rank()), "slice ", o.slice,
+        " of ", o.slices, " cannot be updated by rank ", group.rank(), " of ", group.describe());
+  order_.resize(flat.layout().buckets().size());
+  std::iota(order_.rbegin(), order_.rend(), 0);  // until it is known better: from the end
+  if (!overlap_) return;
+  for (size_t s = 0; s < flat.slots().size(); ++s)
+    flat.slots()[s].parameter.register_leaf_hook(
+        [this, s, alive = std::weak_ptr<int>(alive_)](const Tensor&) {
+          if (!alive.expired()) arrived(s);
+        });
+}
+
+void DataParallel::expect_last_backward() {
+  if (!overlap_) return;
+  is_last_ = true;
+  has_arrived_.assign(flat_.slots().size(), false);
+  missing_.assign(order_.size(), 0);
+  for (const optim::Slot& slot : flat_.slots()) ++missing_[size_t(slot.bucket)];
+  ready_.clear();
+}
+
+// A leaf whose uses are recomputed in several segments arrives more than once: with only a part of its
+// gradient, the first time.
+void DataParallel::arrived(size_t s) {
+  if (!is_last_) return;
+  const optim::Slot& slot = flat_.slots()[s];
+  const auto sent = order_.begin() + int64_t(sent_);
+  check(
+      std::find(order_.begin(), sent, slot.bucket) == sent, "the gradient of ", slot.name(),
+      " grew after it was sent to the other data ranks: either expect_last_backward() came before "
+      "the last backward, or several recomputed segments share this parameter, and then the ranks "
+      "do without overlap");
+  if (has_arrived_[s]) return;
+  has_arrived_[s] = true;
+  if (--missing_[size_t(slot.bucket)] > 0) return;
+  ready_.push_back(slot.bucket);
+  send_ready();
+}
+
+void DataParallel::send_ready() {
+  while (sent_ < order_.size() && missing_[size_t(order_[sent_])] == 0) send(order_[sent_++]);
+}
+
+void DataParallel::send(int bucket) {
+  const Bucket& b = flat_.layout().buckets()[size_t(bucket)];
+  flat_.finish_gradients(b.all);
+  if (group_.size() == 1) return;
+  const Tensor all = part_of(flat_.gradients(), b.all), own = part_of(flat_.gradients(), b.own);
+  pending_.push_back(start_aside({all}, [&] {
+    if (flat_.layout().options().slices > 1)
+      group_.reduce_scatter_into(own, all);
+    else
+      group_.all_reduce_into(all);
+  }));
+}
+
+void DataParallel::finish() {
+  while (sent_ < order_.size()) send(order_[sent_++]);
+  for (Pending& p : pending_) p.join();
+  pending_.clear();
+  sent_ = 0;
+  if (is_last_ && !is_order_final_) take_order_of_first_rank();
+  is_last_ = false;
+}
+
+// Buckets that never became ready, because no backward reaches a part of them, come last.
+void DataParallel::take_order_of_first_rank() {
+  std::vector<int> order = ready_;
+  for (int b : order_)
+    if (std::find(ready_.begin(), ready_.end(), b) == ready_.end()) order.push_back(b);
+  const std::vector<int64_t> all = group_.all_gather_values({order.begin(), order.end()});
+  std::copy_n(all.begin(), order_.size(), order_.begin());
+  is_order_final_ = true;
+}
+
+void gather_parameters(const optim::FlatBuffer& flat, const Communicator& group) {
+  if (flat.layout().options().slices == 1) return;
+  std::vector<Pending> pending;
+  for (const Bucket& b : flat.layout().buckets()) {
+    const Tensor all = part_of(flat.parameters(), b.all), own = part_of(flat.parameters(), b.own);
+    pending.push_back(start_aside({all}, [&] { group.all_gather_into(all, own); }));
+  }
+  for (Pending& p : pending) p.join();
+}
+
+}  // namespace gradus::parallel

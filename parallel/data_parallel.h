@@ -1,0 +1,60 @@
+#pragma once
+// Data parallelism: each rank has the whole model (or its shard of it) and other samples. A gradient is the
+// sum over all samples, and what the ranks have of it is summed in the arena, bucket by bucket, while
+// backward goes on:
+//
+//   backward   ── head ── block 3 ── block 2 ──┬── block 1 ── block 0 ──┬── table ──┬──
+//   aside                                      └── Σ bucket 2 ──        └── Σ 1 ──  └── Σ 0 ──
+//
+// A bucket may be sent once each of its leaves has its gradient, in the last backward of a step: before,
+// the sums over micro-batches are not complete. All ranks send all buckets in one order, whatever became
+// ready first on which: otherwise they would wait for each other for ever. That order is the one in which
+// buckets became ready in the first step, on rank 0.
+//
+// With slices (ZeRO-1) a rank gets the sum of its own slice only, by a reduce-scatter, for half the
+// traffic; the rest of the arena is then not a gradient of anything.
+#include "optim/flat_buffer.h"
+#include "parallel/communicator.h"
+#include "parallel/pending.h"
+
+namespace gradus::parallel {
+
+class DataParallel {
+ public:
+  /// Listens to the leaves of `flat`, which must live longer. Without `overlap` all is sent by finish().
+  /// Error unless the slices of `flat`, if any, are those of `group`.
+  DataParallel(optim::FlatBuffer& flat, const Communicator& group, bool overlap = true);
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  /// The next backward is the last before finish(): buckets are sent as it completes them. Error when a
+  /// gradient grows after that.
+  void expect_last_backward();
+  /// Sends what was not sent; what no backward reached counts as 0. From here on, in the order of the
+  /// stream, the own slices of all buckets hold sums over the ranks.
+  void finish();
+
+ private:
+  void arrived(size_t slot);
+  void send_ready();
+  void send(int bucket);
+  void take_order_of_first_rank();
+
+  optim::FlatBuffer& flat_;
+  Communicator group_;
+  bool overlap_;
+  std::vector<int> order_;  // in which buckets are sent
+  bool is_order_final_ = false;
+  bool is_last_ = false;           // the backward that runs is the last of the step
+  std::vector<bool> has_arrived_;  // of a slot, in it
+  std::vector<int> missing_;       // of a bucket: slots that have not
+  std::vector<int> ready_;  // buckets with none missing, in the order in which they became so
+  size_t sent_ = 0;         // of order_
+  std::vector<Pending> pending_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();  // hooks outlive this object
+};
+
+/// Each slice of the parameters, updated by one rank, to all ranks. Nothing to do without slices.
+void gather_parameters(const optim::FlatBuffer& flat, const Communicator& group);
+
+}  // namespace gradus::parallel
