@@ -178,7 +178,7 @@ TEST_F(NcclGroup, ARankThatDoesNotComeIsNoticed) {
         if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(5));
         synchronize(device);
       },
-      {.timeout = 2}, "all_reduce of (1000) f32, call 2, runs for 2 s on the device");
+      {.timeout = 2}, "all_reduce of (1000,) f32, call 2, runs for 2 s on the device");
   EXPECT_LT(seconds, 15);
 }
 
