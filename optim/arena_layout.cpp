@@ -91,7 +91,7 @@ int64_t ArenaLayout::gaps(const std::vector<Range>& ranges) const {
     elements += r.size();
     for (const Slot& s : slots_) {
       const int64_t begin = std::max(r.begin, s.offset);
-      const int64_t end = std::min(r.end, s.offset + s.parameter.numel());
+      const int64_t end = std::min(r.end, s.end());
       elements -= std::max<int64_t>(end - begin, 0);
     }
   }
@@ -101,7 +101,7 @@ int64_t ArenaLayout::gaps(const std::vector<Range>& ranges) const {
 OwnPart ArenaLayout::own_part(const Slot& slot) const {
   const Bucket& bucket = buckets_[size_t(slot.bucket)];
   const int64_t begin = std::max(bucket.own.begin, slot.offset);
-  const int64_t end = std::min(bucket.own.end, slot.offset + slot.parameter.numel());
+  const int64_t end = std::min(bucket.own.end, slot.end());
   if (begin >= end) return {};
   return {begin - slot.offset, end - slot.offset, begin - bucket.shift};
 }

@@ -48,6 +48,9 @@ struct Slot {
   int group = 0, number = 0;  // its number in the order given
   Kind kind = Kind::whole;
   int bucket = 0;
+  int64_t end() const {
+    return offset + parameter.real_numel();
+  }                          // of what is not padding of a shard
   std::string name() const;  // the parameter's, or "parameter 3" (its number) if it has none
 };
 
@@ -59,8 +62,8 @@ struct Bucket {
   Kind kind = Kind::whole;
 };
 
-/// The elements [begin, end) of a parameter that are updated here, and the place of the first of them in
-/// state arenas.
+/// The elements [begin, end) of a parameter that are updated here, without padding of a shard, and the
+/// place of the first of them in state arenas.
 struct OwnPart {
   int64_t begin = 0, end = 0, place = 0;
 };

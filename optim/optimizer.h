@@ -24,7 +24,7 @@ struct StepOptions {
 };
 
 /// What an optimizer knows of a parameter, or of a part of it: the elements [begin, end) of this rank's
-/// shard, in row-major order. A part may begin and end within a row.
+/// shard, in row-major order; padding of a shard is not among them. A part may begin and end within a row.
 struct NamedState {
   std::string name;  // "blocks.0.qkv.weight.m"
   Tensor value;  // a view: what is copied into it is restored. (end − begin), or the parameter's

@@ -16,6 +16,7 @@ DataParallel::DataParallel(optim::FlatBuffer& flat, const Communicator& group, b
   order_.resize(flat.layout().buckets().size());
   std::iota(order_.rbegin(), order_.rend(), 0);  // until it is known better: from the end
   if (!overlap_) return;
+  expect_all();
   for (size_t s = 0; s < flat.slots().size(); ++s)
     flat.slots()[s].parameter.register_leaf_hook(
         [this, s, alive = std::weak_ptr<int>(alive_)](const Tensor&) {
@@ -26,6 +27,10 @@ DataParallel::DataParallel(optim::FlatBuffer& flat, const Communicator& group, b
 void DataParallel::expect_last_backward() {
   if (!overlap_) return;
   is_last_ = true;
+  expect_all();
+}
+
+void DataParallel::expect_all() {
   has_arrived_.assign(flat_.slots().size(), false);
   missing_.assign(order_.size(), 0);
   for (const optim::Slot& slot : flat_.slots()) ++missing_[size_t(slot.bucket)];
@@ -72,7 +77,7 @@ void DataParallel::finish() {
   for (Pending& p : pending_) p.join();
   pending_.clear();
   sent_ = 0;
-  if (is_last_ && !is_order_final_) take_order_of_first_rank();
+  if (overlap_ && !is_order_final_) take_order_of_first_rank();
   is_last_ = false;
 }
 

@@ -35,6 +35,7 @@ class DataParallel {
   void finish();
 
  private:
+  void expect_all();
   void arrived(size_t slot);
   void send_ready();
   void send(int bucket);

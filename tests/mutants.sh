@@ -84,6 +84,20 @@ mutant ops/self_attention.cpp 's/parts\[1\]\), heads_first\(parts\[2\]/parts[2])
 mutant models/attention.cpp 's/cache \? cache->length\(\) : 0/0/'                              'Gpt.S16*'
 mutant models/transformer.cpp 's/, \.mask = s\.mask//'                                     'Transformer.AStream*'
 mutant models/gpt.cpp    's/run\(i \+ 1, /run(1, /'                                            'Gpt.R5_Blocks*'
+# many ranks: sums that are missing, too early or over others, norms over the wrong ranks, stale parameters
+mutant parallel/finalize.cpp 's/^  sum_partial_gradients\(\);//'                             'Finalize.A1*'
+mutant parallel/finalize.cpp 's/slices > 1 \? groups_.tp_dp : groups_.tp/slices > 1 ? groups_.tp : groups_.tp/' 'Finalize.A1*'
+mutant parallel/finalize.cpp 's/slices > 1 \? groups_.tp_dp : groups_.tp/slices > 0 ? groups_.tp_dp : groups_.tp/' 'Finalize.A1*'
+mutant parallel/finalize.cpp 's/if \(counting_.size\(\) > 1\)/if (false)/'                  'Finalize.P8*'
+mutant parallel/finalize.cpp 's/^  gather_parameters\(flat_.*//'                            'Finalize.A1*'
+mutant parallel/data_parallel.cpp 's/^  if \(!is_last_\) return;//'                        'DataParallel.TheLast*'
+mutant parallel/data_parallel.cpp 's/^  flat_.finish_gradients\(b.all\);//'                'DataParallel.What*'
+mutant parallel/data_parallel.cpp 's/^  if \(has_arrived_\[s\]\) return;//'                 'DataParallel.Recomputed*'
+mutant optim/arena_layout.cpp 's/ \|\| options_.tensor_rank == 0/ || true/'                 'Finalize.A1*'
+mutant optim/arena_layout.cpp 's/b.kind == Kind::cut \|\| //'                              'Finalize.A1*'
+mutant optim/arena_layout.cpp 's/counted.gaps = gaps\(counted.ranges\)/counted.gaps = 0/'   'Step.Zeros*'
+mutant optim/arena_layout.cpp 's/Kind::cut \|\| options_.tensor_rank == 0\) append\(counted.ranges, b.own\)/Kind::cut || options_.tensor_rank == 0) append(counted.ranges, b.all)/' 'Finalize.A1*'
+mutant optim/fused_update.cpp 's/passes.back\(\).shift == b.shift/true/'                     'Slices.Update*'
 
 echo "$caught mutants caught, $survived not"
 ((survived == 0 && caught >= 12))

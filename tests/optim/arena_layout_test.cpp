@@ -64,6 +64,17 @@ TEST(ArenaLayout, CutParametersComeFirstThenThoseWithPartsOfGradients) {
   }
 }
 
+// A table of 5 rows on two ranks: the last row of the second is padding, as are the gaps.
+TEST(ArenaLayout, PaddingOfAShardBelongsToNoParameter) {
+  for (int rank : {0, 1}) {
+    ParameterGroup group;
+    group.parameters = {parameter("table", {3, 10}, nn::padded_shard(rank, 2, 3, 5))};
+    const ArenaLayout layout({group}, {.tensor_rank = rank, .tensor_ranks = 2});
+    EXPECT_EQ(layout.counted().gaps, rank == 0 ? 64 - 30 : 64 - 20);
+    EXPECT_EQ(layout.own_part(layout.slots()[0]).end, rank == 0 ? 30 : 20);
+  }
+}
+
 TEST(ArenaLayout, ARankThatCountsNothingHasAnEmptyRange) {
   ParameterGroup group;
   group.parameters = {parameter("norm", {8})};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/recompute.h"
 #include "ops/ops.h"
 #include "optim/adam.h"
 #include "parallel/run_ranks.h"
@@ -120,6 +121,46 @@ TEST(DataParallel, AGradientThatGrowsAfterItWasSentIsAnError) {
         });
       },
       {"parameter 1", "grew after it was sent"});
+}
+
+// Leaves inside recomputed segments arrive when these are run again; one that two segments share arrives
+// twice, and is not to be sent with what it has the first time.
+TEST(DataParallel, RecomputedSegmentsAreWaitedFor) {
+  auto twice = [](const Tensor& x, const Tensor& w, const Tensor& v) {
+    auto times = [](const Tensor& w) {
+      return [w](const Tensors& in) { return Tensors{mul(in[0], w)}; };
+    };
+    return sum(recompute(times(w), recompute(times(v), {x}))[0]);
+  };
+  run_ranks(2, [&](Communicator dp) {
+    const Tensors list = leaves(3);
+    optim::FlatBuffer flat(optim::default_groups(list), {.bucket = 1});
+    DataParallel data(flat, dp);
+    data.expect_last_backward();
+    twice(mul(list[0], dp.rank() + 2), list[1], list[2]).backward();
+    data.finish();
+    for (const Tensor& x : list) EXPECT_EQ(x.grad().to_vector(), Values(3, 5));
+  });
+  run_ranks(2, [&](Communicator dp) {  // complete before the last leaf of its bucket arrives
+    const Tensors list = leaves(2);
+    optim::FlatBuffer flat(optim::default_groups(list));
+    DataParallel data(flat, dp);
+    data.expect_last_backward();
+    twice(mul(list[0], dp.rank() + 2), list[1], list[1]).backward();
+    data.finish();
+    EXPECT_EQ(list[1].grad().to_vector(), Values(3, 10));
+  });
+  expect_error(
+      [&] {
+        run_ranks(2, [&](Communicator dp) {
+          const Tensors list = leaves(2);
+          optim::FlatBuffer flat(optim::default_groups(list), {.bucket = 1});
+          DataParallel data(flat, dp);
+          data.expect_last_backward();
+          twice(list[0], list[1], list[1]).backward();
+        });
+      },
+      {"parameter 1", "several recomputed segments"});
 }
 
 // With slices a rank has the sum of its own slices, whatever borders of parameters they cross.

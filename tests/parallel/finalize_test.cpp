@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "core/cuda.h"
 #include "nn/init.h"
 #include "ops/ops.h"
 #include "optim/adam.h"
@@ -34,12 +35,12 @@ struct Net final : nn::Module {
 
   explicit Net(const Communicator& tp) {
     const int n = tp.size();
-    const nn::Shard rows{.dim = 0, .rank = tp.rank(), .ranks = n};
+    const nn::Shard rows = nn::padded_shard(tp.rank(), n, (15 + n - 1) / n, 15);
     const nn::Shard columns{.dim = 1, .rank = tp.rank(), .ranks = n};
     const nn::Shard pair{.dim = 0, .rank = tp.rank(), .ranks = n, .pieces = 2};
     const nn::Shard partial{.partial_grad = n > 1};
     const nn::Initializer normal{nn::Initializer::Kind::normal, 0, 1};
-    table = nn::Parameter({16 / n, 6}, normal, rows);
+    table = nn::Parameter({(15 + n - 1) / n, 6}, normal, rows);
     positions = nn::Parameter({9, 3}, normal, partial);
     up = nn::Parameter({20 / n, 5}, normal, pair);
     down = nn::Parameter({7, 10 / n}, normal, columns);
@@ -73,10 +74,10 @@ Tensor loss_of(Net& net, const Communicator& tp, int begin, int end) {
     const double share = p.shard.partial_grad ? kShares[tp.rank()] : 1;
     Values c(size_t(p.numel()));
     for (int j = begin; j < end; ++j)
-      for (size_t i = 0; i < c.size(); ++i)
+      for (size_t i = 0; i < size_t(p.real_numel()); ++i)
         c[i] += share / 3 * coefficient(number_of(name), j, map(int64_t(i)));
     const Tensor x = cast(p, DType::f64);
-    const Tensor part = sum(mul(mul(mul(x, x), x), tensor(c, p.shape(), DType::f64)));
+    const Tensor part = sum(mul(mul(mul(x, x), x), tensor(c, p.shape(), DType::f64, p.device())));
     loss = loss ? loss + part : part;
   }
   return loss;
@@ -86,11 +87,14 @@ struct Case {
   int tp = 1, dp = 1;
   bool zero = false, overlap = true;
   int64_t bucket = int64_t(1) << 40;
+  bool uneven = false;  // the last data rank has no sample, and the others have not equally many
+  Device device = kCpu;
 };
 std::string text_of(const Case& c) {
   std::ostringstream text;
   text << "tp " << c.tp << ", dp " << c.dp << (c.zero ? ", ZeRO-1" : "") << ", buckets of "
-       << c.bucket << (c.overlap ? ", overlap" : "");
+       << c.bucket << (c.overlap ? ", overlap" : "") << (c.uneven ? ", uneven" : "") << ", "
+       << c.device;
   return text.str();
 }
 
@@ -100,11 +104,15 @@ std::vector<Case> cases() {
     for (bool zero : {false, true})
       for (int64_t bucket : {int64_t(1), int64_t(150), int64_t(1) << 40})
         list.push_back({tp, dp, zero, bucket != 1, bucket});
+  for (bool zero : {false, true}) list.push_back({1, 3, zero, true, 150, true});
+  for (bool zero : {false, true})
+    if (cuda_device_count() > 0) list.push_back({2, 2, zero, true, 150, false, kCuda});
   return list;
 }
 
 /// A model, its optimizer, and three steps with two micro-batches each.
 struct Training {
+  Case c;
   TrainingGroups groups;
   Net net;
   optim::Adam adam;
@@ -113,25 +121,28 @@ struct Training {
 
   Training(const Communicator& world, const Case& c, DType dtype = DType::f64,
            std::optional<optim::GradScalerOptions> scaling = {})
-      : groups(groups_of(world, c.tp)),
+      : c(c),
+        groups(groups_of(world, c.tp)),
         net(groups.tp),
-        adam(started(net, dtype), {.beta1 = 0.8, .weight_decay = 0.1},
+        adam(started(net, dtype, c.device), {.beta1 = 0.8, .weight_decay = 0.1},
              arena_options(groups, c.zero, c.bucket)),
         precision(adam, scaling),
         finalizer(adam, groups, c.overlap) {}
 
-  static std::vector<optim::ParameterGroup> started(Net& net, DType dtype) {
+  static std::vector<optim::ParameterGroup> started(Net& net, DType dtype, Device device) {
     nn::initialize(net, 11);
+    net.to(device);
     net.cast(dtype);
     return optim::default_groups(net);
   }
 
   optim::StepResult step(const optim::StepOptions& options = {}, double poison = 0) {
     adam.zero_grad();
-    const int each = kSamples / 2 / groups.dp.size();
     for (int m = 0; m < 2; ++m) {
-      const int begin = m * kSamples / 2 + groups.dp.rank() * each;
-      Tensor loss = loss_of(net, groups.tp, begin, begin + each);
+      const int begin = first_sample(m, groups.dp.rank());
+      const int end = first_sample(m, groups.dp.rank() + 1);
+      if (begin == end) continue;
+      Tensor loss = loss_of(net, groups.tp, begin, end);
       if (poison != 0) loss = loss + sum(cast(net.bias, DType::f64)) * poison;
       if (m == 1) finalizer.expect_last_backward();
       const Tensor seed = precision.seed();
@@ -145,6 +156,13 @@ struct Training {
         options);
     finalizer.run(precision, options);
     return result;
+  }
+
+  /// Of this micro-batch, of the data rank: its samples end where those of the next begin.
+  int first_sample(int m, int rank) const {
+    const int all = kSamples / 2, last = groups.dp.size() - 1;
+    const int even = all * rank / groups.dp.size();
+    return m * all + (!c.uneven ? even : rank >= last ? all : rank == 0 ? 0 : 1);
   }
 
   /// By name, the elements of this rank.
@@ -217,7 +235,7 @@ TEST(Finalize, A1_A3_ManyRanksDoWhatOneDoes) {
       }
       const auto parameters = run.parameters();
       for (const auto& [name, p] : run.net.named_parameters())
-        expect_near(p, parameters.at(name), expected.parameters.at(name), 0, p.numel(), 1e-10,
+        expect_near(p, parameters.at(name), expected.parameters.at(name), 0, p.real_numel(), 1e-10,
                     name);
       check_same_parameters(run.adam.flat(), run.groups);
     });
