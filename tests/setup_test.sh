@@ -81,4 +81,8 @@ fake bible ''
 run packages.sh CXX=compiler
 expect 0
 [ -z "$out" ] || { echo "nothing is missing, but it says: $out"; bad=1; }
+fake mpicxx ''
+run packages.sh CXX=compiler MPI=
+expect 0
+[ -z "$out" ] || { echo "MPI is there, but it says: $out"; bad=1; }
 exit $bad

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs through apt what the build needs and this machine lacks; silent when all is there. What is
 # there, the compiler and the shell are asked, not dpkg: so this is right on any distribution.
-# make calls it with CXX, EIGEN and SETUP in the environment; SETUP=0 forbids installing.
+# make calls it with CXX, EIGEN, MPI and SETUP in the environment; SETUP=0 forbids installing.
 set -u
 missing=() required=()
 
@@ -28,6 +28,8 @@ need libxxhash-dev      "checksums in checkpoints" has_header xxhash.h
 need libsentencepiece-dev "tokenizers" has_header sentencepiece_trainer.h
 need libgtest-dev       "the tests" has_header gtest/gtest.h
 want libbenchmark-dev   "make bench" has_header benchmark/benchmark.h
+[ "${MPI:-}" = 0 ] ||
+  want libopenmpi-dev   "ranks as processes, through MPI" has_command mpicxx
 want pkg-config         "programs that use an installed gradus" has_command pkg-config
 want bible-kjv          "the text that make train learns by default" has_command bible
 ((${#missing[@]})) || exit 0

@@ -2,6 +2,9 @@
 // dtype, so sums are compared bit by bit.
 #include "parallel/communicator.h"
 
+#include <cmath>
+
+#include "core/scope.h"
 #include "ops/ops.h"
 #include "tests/devices.h"
 #include "tests/parallel/each_world.h"
@@ -75,7 +78,7 @@ TEST(Communicator, AllReduceMaxTakesTheLargestAndKeepsNaN) {
 // More bytes than one thread works on alone, and a length that the ranks cannot share equally.
 TEST(Communicator, LargeBuffersInPlace) {
   on_each_world([](Communicator world) {
-    const int64_t n = 70001;
+    const int64_t n = 20001;
     const Tensor x = held_by(world.rank(), {n}, DType::f64);
     const uint32_t version = x.version();
     world.all_reduce_into(x);
@@ -220,17 +223,22 @@ TEST(Communicator, MessagesMatchByTagAndKeepTheirOrder) {
   });
 }
 
-// Rank r sends to r + 1 and receives from r − 1, all around; the even ones send first.
+// Rank r sends to r + 1 and receives from r − 1, all around. The even ones send first, so nobody relies on
+// buffers.
 TEST(Communicator, ARing) {
-  on_each_world([](Communicator world) {
-    const int n = world.size(), me = world.rank(), next = (me + 1) % n, before = (me + n - 1) % n;
-    if (n == 1) return;
-    const Tensor x = held_by(me, {50000}, DType::bf16), y = empty_like(x);
-    if (me % 2 == 0) world.send(x, next);
-    world.receive_into(y, before);
-    if (me % 2 == 1) world.send(x, next);
-    EXPECT_EQ(y.to_vector(), held_by(before, {50000}, DType::bf16).to_vector());
-  });
+  for (bool strict : {false, true})
+    on_each_world(
+        [](Communicator world) {
+          const int n = world.size(), me = world.rank();
+          const int next = (me + 1) % n, before = (me + n - 1) % n;
+          if (n == 1) return;
+          const Tensor x = held_by(me, {5000}, DType::bf16), y = empty_like(x);
+          if (me % 2 == 0) world.send(x, next);
+          world.receive_into(y, before);
+          if (me % 2 == 1) world.send(x, next);
+          EXPECT_EQ(y.to_vector(), held_by(before, {5000}, DType::bf16).to_vector());
+        },
+        {.strict_send = strict});
 }
 
 TEST(Communicator, ValuesAndTexts) {
@@ -271,6 +279,124 @@ TEST(Communicator, SplitOrdersByKeyThenByRank) {
     // The first rank alone; the others are in no group.
     const Communicator first = world.split(me == 0 ? 0 : -1, 0, "first");
     EXPECT_EQ(first.size(), 1);
+  });
+}
+
+TEST(Communicator, ADisagreementRaisesOnAllRanksAndNamesTwo) {
+  using Call = std::function<void(Communicator, bool other)>;
+  struct Case {
+    Call call;
+    std::string first, other;
+  };
+  const Case cases[] = {
+      {[](Communicator w, bool other) { other ? w.barrier() : (void)w.all_reduce(zeros({3})); },
+       "all_reduce of (3,) f32", "barrier"},
+      {[](Communicator w, bool other) { w.all_reduce(zeros({other ? 4 : 3})); },
+       "all_reduce of (3,) f32", "all_reduce of (4,) f32"},
+      {[](Communicator w, bool other) {
+         w.all_gather(zeros({3}, other ? DType::f64 : DType::f32));
+       },
+       "all_gather of (3,) f32", "all_gather of (3,) f64"},
+      {[](Communicator w, bool other) {
+         w.broadcast(zeros({2, 2}), other ? 1 : 0);
+       },
+       "broadcast of (2, 2) f32 from root 0", "broadcast of (2, 2) f32 from root 1"},
+      {[](Communicator w, bool other) {
+         w.all_reduce(zeros({3}), other ? Reduce::max : Reduce::sum);
+       },
+       "all_reduce of (3,) f32", "all_reduce (max) of (3,) f32"},
+      {[](Communicator w, bool other) { other ? (void)w.split(0, 0, "a") : w.barrier(); },
+       "barrier", "split"},
+  };
+  on_each_world([&](Communicator world) {
+    const int last = world.size() - 1;
+    if (last == 0) return;
+    for (const Case& c : cases)
+      expect_error(
+          [&] { c.call(world, world.rank() == last); },
+          {"the ranks do not agree in call ", " of world of ranks 0", "rank 0 called " + c.first,
+           "rank " + std::to_string(last) + " called " + c.other});
+    EXPECT_EQ(world.all_reduce(ones({1})).item(), world.size());  // who catches it can go on
+  });
+}
+
+TEST(Communicator, RanksInMessagesAreThoseOfTheWholeProgram) {
+  on_each_world([](Communicator world) {
+    if (world.size() < 4) return;
+    const Communicator upper = world.split(world.rank() / 2, 0, "tp");
+    if (world.rank() < 2) return;
+    expect_error([&] { upper.all_reduce(zeros({world.rank()})); },
+                 {"call 1 of tp of ranks 2, 3", "rank 2 called all_reduce of (2,)",
+                  "rank 3 called all_reduce of (3,)"});
+  });
+}
+
+TEST(Communicator, ACallSaysInWhichOpItHappens) {
+  on_each_world([](Communicator world) {
+    if (world.size() == 1) return;
+    const Scope scope("linear", Phase::backward);
+    expect_error([&] { world.all_reduce(zeros({1 + world.rank()})); },
+                 {"all_reduce of (1,) f32 in linear"});
+  });
+}
+
+// What was added first is lost in f32 (2²⁴ + 1 = 2²⁴) unless what follows is added first: only the order of
+// the ranks gives this sum.
+TEST(Communicator, SumsAreTakenInTheOrderOfRanks) {
+  on_each_world([](Communicator world) {
+    if (world.size() != 4) return;
+    for (int64_t n : {3, 100000}) {
+      const double values[] = {0x1p24, 1, -0x1p24, 1};
+      const Tensor y = world.all_reduce(full({n}, values[world.rank()]));
+      EXPECT_EQ(y.at(0), 1);
+      EXPECT_EQ(y.at(n - 1), 1);
+      EXPECT_EQ(world.reduce_scatter(full({4 * n}, values[world.rank()])).at(n - 1), 1);
+    }
+  });
+}
+
+// bf16 has neighbours at a distance of 2⁻⁷ above 1. 1 + 3·2⁻⁹ lies nearer to 1 + 2⁻⁷; rounding after each
+// of the three additions would stay at 1.
+TEST(Communicator, SixteenBitsAreAddedInF32AndRoundedOnce) {
+  on_each_world([](Communicator world) {
+    if (world.size() != 4) return;
+    for (int64_t n : {5, 100000}) {
+      const double mine = world.rank() == 0 ? 1 : 0x1p-9;
+      EXPECT_EQ(world.all_reduce(full({n}, mine, DType::bf16)).at(n - 1), 1 + 0x1p-7);
+      const double half = world.rank() == 0 ? 1 : 0x1p-12;
+      EXPECT_EQ(world.all_reduce(full({n}, half, DType::f16)).at(n - 1), 1 + 0x1p-10);
+    }
+  });
+}
+
+TEST(Communicator, IntegersAreExact) {
+  on_each_world([](Communicator world) {
+    const int64_t n = world.size();
+    const Tensor x = empty({1}, DType::i64);
+    x.data<int64_t>()[0] = (int64_t(1) << 60) + world.rank();  // no double holds these
+    EXPECT_EQ(world.all_reduce(x).data<int64_t>()[0], n * (int64_t(1) << 60) + n * (n - 1) / 2);
+    EXPECT_EQ(world.all_reduce(x, Reduce::max).data<int64_t>()[0], (int64_t(1) << 60) + n - 1);
+  });
+}
+
+TEST(Communicator, NaNOfOneRankReachesAll) {
+  on_each_world([](Communicator world) {
+    for (int bad = 0; bad < world.size(); ++bad) {
+      const Tensor x = full({2}, world.rank() == bad ? NAN : 1.0);
+      EXPECT_TRUE(std::isnan(world.all_reduce(x, Reduce::max).at(0)));
+      EXPECT_TRUE(std::isnan(world.all_reduce(x).at(1)));
+    }
+  });
+}
+
+TEST(Communicator, AMessageThatDoesNotFitIsAnError) {
+  on_each_world([](Communicator world) {
+    if (world.size() == 1) return;
+    const std::vector<std::string> words = {"a message does not fit", "receive of (2,) f32",
+                                            "(3,) f32"};
+    if (world.rank() == 0) (void)error_of([&] { world.send(zeros({3}), 1); });
+    if (world.rank() == 1) expect_error([&] { world.receive_into(zeros({2}), 0); }, words);
+    world.barrier();
   });
 }
 

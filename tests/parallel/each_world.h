@@ -4,17 +4,22 @@
 
 #include <functional>
 
-#include "parallel/run_ranks.h"
+#include "parallel/mpi.h"
 
 namespace gradus::parallel {
 
 using Body = std::function<void(Communicator world)>;
 
-/// Runs body(world) on groups of several sizes.
-inline void on_each_world(const Body& body) {
+/// Runs body(world) on groups of several sizes; on processes also where all messages are in pieces.
+inline void on_each_world(const Body& body, RankOptions options = {}) {
+  if (launched_by_mpi()) {
+    body(mpi_world({options}));
+    options.delay_seed = 1;
+    return body(mpi_world({options, 256}));
+  }
   for (int n : {1, 2, 3, 4}) {
     SCOPED_TRACE(n);
-    run_ranks(n, body);
+    run_ranks(n, body, options);
   }
 }
 

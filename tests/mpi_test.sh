@@ -1,0 +1,41 @@
+#!/bin/bash
+# Ranks as processes: the tests of the communicator under mpirun, and how a run ends when one of them fails.
+program=$1/run_tests
+skip() { echo "$*"; exit 77; }
+command -v mpirun > /dev/null || skip "there is no mpirun: install openmpi-bin"
+ldd "$program" | grep -q libmpi || skip "built without MPI"
+
+bad=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+flags=(--oversubscribe)
+[ "$(id -u)" != 0 ] || flags+=(--allow-run-as-root)
+# run PROCESSES FILTER: within 30 seconds. What it prints in $log, its exit status in $status.
+run() {
+  timeout 30 mpirun "${flags[@]}" -n "$1" "$program" --gtest_color=no --gtest_filter="$2" &> "$log"
+  status=$?
+}
+fail() { echo "$*, exit status $status:"; cat "$log"; bad=1; }
+
+for n in 2 4; do
+  run $n 'Communicator.*'
+  ((status == 0)) || fail "mpirun -n $n Communicator.*"
+  passed=$(grep -c '^\[  PASSED  \] [1-9]' "$log")
+  ((passed == n)) || fail "$passed of $n processes say that they passed"
+  echo "$n processes: $(grep -m 1 '^\[  PASSED  \]' "$log")"
+done
+
+# ends TEST PATTERN...: it fails soon, and says why.
+ends() {
+  run 2 "MpiEnds.$1"
+  ((status != 0 && status != 124)) || fail "MpiEnds.$1 did not fail within 30 s"
+  local pattern
+  for pattern in "${@:2}"; do
+    grep -qE -e "$pattern" "$log" || fail "MpiEnds.$1: no '$pattern' in its output"
+  done
+}
+ends AnException "rank 1: no more"
+ends AKilledProcess "rank 1 .*Killed"
+ends OneThatDoesNotCome "rank 0: has waited for 1 s in all_reduce of \(3,\) f32, call 1 of world of ranks 0, 1; not there: rank 1"
+ends BothSendFirstAndStrictly "rank [01]: has waited for 1 s in send of \(5,\) f32, the other end being rank [01] \(tag 0\)"
+exit $bad
