@@ -15,13 +15,16 @@ Kind kind_of(const nn::Shard& shard, const ArenaOptions& options) {
   return shard.partial_grad ? Kind::partial : Kind::whole;
 }
 
-/// The first slots of the buckets. The last bucket is filled first, and the first takes what is left.
+int64_t length_of(const Slot& slot) { return round_up(slot.parameter.numel(), kAlignment); }
+
+/// Where buckets begin. The last one is filled first, and the first takes what is left.
 std::vector<bool> first_in_bucket(const std::vector<Slot>& slots, int64_t full) {
   std::vector<bool> is_first(slots.size());
   int64_t size = 0;
   for (size_t i = slots.size(); i-- > 0;) {
-    size += round_up(slots[i].parameter.numel(), kAlignment);
-    is_first[i] = i == 0 || slots[i - 1].kind != slots[i].kind || size >= full;
+    size += length_of(slots[i]);
+    is_first[i] = i == 0 || slots[i - 1].kind != slots[i].kind || size >= full ||
+                  length_of(slots[i - 1]) >= full;
     if (is_first[i]) size = 0;
   }
   return is_first;
@@ -66,7 +69,7 @@ void ArenaLayout::add_group(int group, const std::vector<nn::Parameter>& paramet
     if (is_first[i]) buckets_.push_back({{size_, size_}, {}, 0, group, slots[i].kind});
     slots[i].offset = size_;
     slots[i].bucket = int(buckets_.size()) - 1;
-    size_ += round_up(slots[i].parameter.numel(), kAlignment);
+    size_ += length_of(slots[i]);
     if (i + 1 == slots.size() || is_first[i + 1]) close_bucket();
   }
   ranges_.push_back({begin, size_});

@@ -35,7 +35,8 @@ struct Range {
 struct ArenaOptions {
   int tensor_rank = 0, tensor_ranks = 1;  // of those that cut parameters among them
   int slice = 0, slices = 1;              // which slice of each bucket is updated here, of how many
-  /// A bucket takes no further parameter once it has so many elements.
+  /// A bucket takes no further parameter once it has so many elements; a parameter with so many (a table,
+  /// whose gradient is complete when all others are) has one for itself.
   int64_t bucket = std::numeric_limits<int64_t>::max();
 };
 

@@ -86,11 +86,12 @@ TEST(ArenaLayout, ARankThatCountsNothingHasAnEmptyRange) {
 TEST(ArenaLayout, BucketsAreFilledFromTheEndAndKeepToOneGroupAndKind) {
   ParameterGroup a, b;
   for (int i = 0; i < 5; ++i) a.parameters.push_back(parameter("", {100}));  // 128 each
-  b.parameters = {parameter("", {1})};
+  b.parameters = {parameter("", {200}), parameter("", {1})};
   const ArenaLayout layout({a, b}, {.bucket = 200});
   std::vector<Range> buckets;
   for (const Bucket& bucket : layout.buckets()) buckets.push_back(bucket.all);
-  EXPECT_EQ(buckets, (std::vector<Range>{{0, 128}, {128, 384}, {384, 640}, {640, 704}}));
+  EXPECT_EQ(buckets,
+            (std::vector<Range>{{0, 128}, {128, 384}, {384, 640}, {640, 896}, {896, 960}}));
   EXPECT_EQ(layout.buckets()[2].group, 0);
   EXPECT_EQ(layout.buckets()[3].group, 1);
 }
