@@ -1,5 +1,6 @@
 #!/bin/bash
-# Ranks as processes: the tests of the communicator under mpirun, and how a run ends when one of them fails.
+# Ranks as processes: the tests of the communicator and the end of a training step under mpirun, and how a
+# run ends when one of them fails.
 program=$1/run_tests
 skip() { echo "$*"; exit 77; }
 command -v mpirun > /dev/null || skip "there is no mpirun: install openmpi-bin"
@@ -18,8 +19,8 @@ run() {
 fail() { echo "$*, exit status $status:"; cat "$log"; bad=1; }
 
 for n in 2 4; do
-  run $n 'Communicator.*'
-  ((status == 0)) || fail "mpirun -n $n Communicator.*"
+  run $n 'Communicator.*:Finalize.A1*'
+  ((status == 0)) || fail "mpirun -n $n Communicator.*:Finalize.A1*"
   passed=$(grep -c '^\[  PASSED  \] [1-9]' "$log")
   ((passed == n)) || fail "$passed of $n processes say that they passed"
   echo "$n processes: $(grep -m 1 '^\[  PASSED  \]' "$log")"

@@ -98,6 +98,13 @@ std::string text_of(const Case& c) {
   return text.str();
 }
 
+/// On threads; on processes where mpirun started as many.
+void on_ranks(const Case& c, const Body& body) {
+  if (!launched_by_mpi()) return run_ranks(c.tp * c.dp, body);
+  const Communicator world = mpi_world();
+  if (world.size() == c.tp * c.dp) body(world);
+}
+
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (auto [tp, dp] : {std::pair{1, 1}, {1, 2}, {1, 3}, {2, 1}, {2, 2}, {1, 4}})
@@ -219,7 +226,7 @@ TEST(Finalize, A1_A3_ManyRanksDoWhatOneDoes) {
   ASSERT_GT(expected.norms[0], 3);
   for (const Case& c : cases()) {
     SCOPED_TRACE(text_of(c));
-    run_ranks(c.tp * c.dp, [&](Communicator world) {
+    on_ranks(c, [&](Communicator world) {
       Training run(world, c);
       for (int k = 0; k < 3; ++k) {
         const optim::StepResult result = run.step({.max_norm = 3, .count_zeros = true});
