@@ -88,13 +88,18 @@ struct Case {
   bool zero = false, overlap = true;
   int64_t bucket = int64_t(1) << 40;
   bool uneven = false;  // the last data rank has no sample, and the others have not equally many
-  Device device = kCpu;
+  int gpus = 0;         // 0: on the CPU; 1: all ranks on the first GPU; as many as ranks: one each
+
+  Device device(int rank) const {
+    if (gpus == 0) return kCpu;
+    return {DeviceType::cuda, int8_t(rank % gpus)};
+  }
 };
 std::string text_of(const Case& c) {
   std::ostringstream text;
   text << "tp " << c.tp << ", dp " << c.dp << (c.zero ? ", ZeRO-1" : "") << ", buckets of "
-       << c.bucket << (c.overlap ? ", overlap" : "") << (c.uneven ? ", uneven" : "") << ", "
-       << c.device;
+       << c.bucket << (c.overlap ? ", overlap" : "") << (c.uneven ? ", uneven" : "")
+       << ", GPUs: " << c.gpus;
   return text.str();
 }
 
@@ -112,8 +117,12 @@ std::vector<Case> cases() {
       for (int64_t bucket : {int64_t(1), int64_t(150), int64_t(1) << 40})
         list.push_back({tp, dp, zero, bucket != 1, bucket});
   for (bool zero : {false, true}) list.push_back({1, 3, zero, true, 150, true});
-  for (bool zero : {false, true})
-    if (cuda_device_count() > 0) list.push_back({2, 2, zero, true, 150, false, kCuda});
+  for (bool zero : {false, true}) {
+    if (cuda_device_count() >= 1) list.push_back({2, 2, zero, true, 150, false, 1});
+    if (cuda_device_count() >= 2) list.push_back({1, 2, zero, true, 150, false, 2});
+    if (cuda_device_count() >= 2) list.push_back({2, 1, zero, true, 150, false, 2});
+    if (cuda_device_count() >= 4) list.push_back({2, 2, zero, true, 150, false, 4});
+  }
   return list;
 }
 
@@ -131,7 +140,7 @@ struct Training {
       : c(c),
         groups(groups_of(world, c.tp)),
         net(groups.tp),
-        adam(started(net, dtype, c.device), {.beta1 = 0.8, .weight_decay = 0.1},
+        adam(started(net, dtype, c.device(world.rank())), {.beta1 = 0.8, .weight_decay = 0.1},
              arena_options(groups, c.zero, c.bucket)),
         precision(adam, scaling),
         finalizer(adam, groups, c.overlap) {}
