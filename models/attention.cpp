@@ -17,11 +17,13 @@ Attention::Attention(const GptConfig& c, int64_t layer)
   qkv.bias.init = out.bias.init = nn::init::zeros();
 }
 
-Tensor Attention::attend(const Tensor& x, Generator* generator, KvCache* cache) const {
-  check(!drop.drops() || generator, "attention with dropout ", drop.p,
+Tensor Attention::attend(const Tensor& x, const Randomness& random, KvCache* cache) const {
+  check(!drop.drops() || random.generator, "attention with dropout ", drop.p,
         " in training needs a generator: pass one, or call eval() of the module");
-  SelfAttentionOptions options{
-      {.causal = true, .dropout = drop.drops() ? drop.p : 0, .generator = generator}};
+  SelfAttentionOptions options{{.causal = true,
+                                .dropout = drop.drops() ? drop.p : 0,
+                                .generator = random.generator,
+                                .head_rows = random.head_rows(groups_ * per_group_)}};
   if (rotate_)
     options.rope = RopeOptions{.base = rope_base_, .first_position = cache ? cache->length() : 0};
   Tensor packed = reshape(qkv(x), {x.size(0), x.size(1), groups_, per_group_ + 2, head_size_});

@@ -7,6 +7,7 @@
 //
 //   rows   │ q₀ q₁ k₀ v₀ │ q₂ q₃ k₁ v₁ │     4 query heads in 2 groups
 #include "models/kv_cache.h"
+#include "models/places.h"
 #include "nn/dropout.h"
 #include "nn/linear.h"
 
@@ -19,18 +20,18 @@ struct Attention final : nn::Module {
 
   Attention(const GptConfig& config, int64_t layer);
   /// x (B, T, C) → (B, T, C). With a cache, x are the tokens that follow those in it.
-  Tensor operator()(const Tensor& x, Generator* generator, KvCache* cache = nullptr) const {
-    return out(attend(x, generator, cache));
+  Tensor operator()(const Tensor& x, const Randomness& random, KvCache* cache = nullptr) const {
+    return out(attend(x, random, cache));
   }
   /// The same less out.bias, for a caller that adds it on the way.
-  Tensor without_bias(const Tensor& x, Generator* generator, KvCache* cache = nullptr) const {
-    return linear(attend(x, generator, cache), out.weight);
+  Tensor without_bias(const Tensor& x, const Randomness& random, KvCache* cache = nullptr) const {
+    return linear(attend(x, random, cache), out.weight);
   }
   void fields(nn::Fields& f) override { f("qkv", qkv)("out", out)("drop", drop); }
 
  private:
   /// What the heads found, side by side (B, T, C).
-  Tensor attend(const Tensor& x, Generator* generator, KvCache* cache) const;
+  Tensor attend(const Tensor& x, const Randomness& random, KvCache* cache) const;
   Tensor attend_with(KvCache& cache, const Tensor& packed,
                      const SelfAttentionOptions& options) const;
 

@@ -40,31 +40,29 @@ Bert::Bert(const BertConfig& c)
   for (int64_t layer = 0; layer < c.layers; ++layer) blocks.emplace_back(c);
 }
 
-Tensor Bert::operator()(const BertInputs& in, Generator* generator) const {
+Tensor Bert::operator()(const BertInputs& in, Randomness random) const {
   check_inputs(in, config.max_length);
   int64_t B = in.ids.size(0), T = in.ids.size(1);
   Tensor mask = in.mask ? reshape(in.mask, {B, 1, 1, T}) : Tensor();
   Philox forward;
-  if (!drop.drops()) generator = nullptr;
-  if (generator) forward = generator->next();
+  if (!drop.drops()) random.generator = nullptr;
+  if (random.generator) forward = random.generator->next();
   auto run = [&](uint64_t place, auto f) {
     Generator own = detail::generator_of(forward, place);
-    return f(generator ? &own : nullptr);
+    return f(Randomness(random.generator ? &own : nullptr, random.first_sample));
   };
   Tensor x = words(in.ids) + slice(positions.weight, 0, 0, T) + types(in.types);
-  x = run(0, [&](Generator* g) { return drop(norm(x), g); });
+  x = run(0, [&](const Randomness& r) { return drop(norm(x), r.generator, r.elements(x)); });
   for (size_t i = 0; i < blocks.size(); ++i)
-    x = run(i + 1, [&](Generator* g) { return run_block(blocks[i], x, mask, g); });
+    x = run(i + 1, [&](const Randomness& r) { return run_block(blocks[i], x, mask, r); });
   return x;
 }
 
 Tensor Bert::run_block(const BertBlock& block, const Tensor& x, const Tensor& mask,
-                       Generator* generator) const {
-  if (!recompute_blocks || !grad_enabled()) return block(x, mask, generator);
-  auto segment = [&block, mask, own = generator ? *generator : Generator(),
-                  draws = generator != nullptr](const Tensors& in) {
-    Generator again = own;
-    return Tensors{block(in[0], mask, draws ? &again : nullptr)};
+                       const Randomness& random) const {
+  if (!recompute_blocks || !grad_enabled()) return block(x, mask, random);
+  auto segment = [&block, mask, repeat = detail::Repeat(random)](const Tensors& in) {
+    return Tensors{repeat([&](const Randomness& r) { return block(in[0], mask, r); })};
   };
   return recompute(segment, {x})[0];
 }
@@ -75,9 +73,9 @@ Tensor Bert::word_logits(const Tensor& h) const {
 
 Tensor Bert::pooled(const Tensor& h) const { return tanh(pooler(select(h, 1, 0))); }
 
-BertLoss Bert::loss(const BertInputs& in, const BertTargets& targets, Generator* generator,
+BertLoss Bert::loss(const BertInputs& in, const BertTargets& targets, const Randomness& random,
                     int64_t ignore_index) const {
-  Tensor h = (*this)(in, generator);
+  Tensor h = (*this)(in, random);
   CrossEntropyOptions options{.ignore_index = ignore_index};
   return {nn::cross_entropy_sum(word_logits(rows_at(h, targets.places)), targets.words, options),
           nn::cross_entropy_sum(next_logits(pooled(h)), targets.random, options)};

@@ -57,9 +57,9 @@ struct Bert final : nn::Module {
 
   explicit Bert(const BertConfig& config);
 
-  /// h (B, T, C). `generator` is for dropout, which is on in training: one stream of it is used,
-  /// whatever the number of layers. What stands at padding reaches nothing else.
-  Tensor operator()(const BertInputs& inputs, Generator* generator = nullptr) const;
+  /// h (B, T, C). `random` is for dropout, which is on in training (a Generator* will do): one stream is
+  /// used, whatever the number of layers. What stands at padding reaches nothing else.
+  Tensor operator()(const BertInputs& inputs, Randomness random = {}) const;
   /// h (…, C) → logits of the word (…, V).
   Tensor word_logits(const Tensor& h) const;
   /// h (B, T, C) → tanh(W h₀ + b) (B, C): the text as one vector.
@@ -69,7 +69,7 @@ struct Bert final : nn::Module {
 
   /// A word or pair whose target is `ignore_index` does not count.
   BertLoss loss(const BertInputs& inputs, const BertTargets& targets,
-                Generator* generator = nullptr, int64_t ignore_index = -100) const;
+                const Randomness& random = {}, int64_t ignore_index = -100) const;
 
   /// In Hugging Face's BertForPreTraining:
   ///   words, positions, types, norm   bert.embeddings.{word,position,token_type}_embeddings, LayerNorm
@@ -87,7 +87,7 @@ struct Bert final : nn::Module {
 
  private:
   Tensor run_block(const BertBlock& block, const Tensor& x, const Tensor& mask,
-                   Generator* generator) const;
+                   const Randomness& random) const;
 };
 
 /// Rows `places` (M) of h (B, T, C), counted over both: (M, C).

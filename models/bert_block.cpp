@@ -12,11 +12,14 @@ BertAttention::BertAttention(const BertConfig& c)
   qkv.bias.init = out.bias.init = nn::init::zeros();
 }
 
-Tensor BertAttention::operator()(const Tensor& x, const Tensor& mask, Generator* generator) const {
-  check(!drop.drops() || generator, "attention with dropout ", drop.p,
+Tensor BertAttention::operator()(const Tensor& x, const Tensor& mask,
+                                 const Randomness& random) const {
+  check(!drop.drops() || random.generator, "attention with dropout ", drop.p,
         " in training needs a generator: pass one, or call eval() of the module");
-  SelfAttentionOptions options{
-      {.mask = mask, .dropout = drop.drops() ? drop.p : 0, .generator = generator}};
+  SelfAttentionOptions options{{.mask = mask,
+                                .dropout = drop.drops() ? drop.p : 0,
+                                .generator = random.generator,
+                                .head_rows = random.head_rows(heads_)}};
   options.overwrite = true;
   return out(
       self_attention(reshape(qkv(x), {x.size(0), x.size(1), heads_, 3, head_size_}), options));
@@ -33,9 +36,12 @@ BertBlock::BertBlock(const BertConfig& c)
   up.bias.init = down.bias.init = nn::init::zeros();
 }
 
-Tensor BertBlock::operator()(Tensor x, const Tensor& mask, Generator* generator) const {
-  x = norm1(x + drop(attention(x, mask, generator), generator));
-  return norm2(x + drop(down(gelu(up(x))), generator));
+Tensor BertBlock::operator()(Tensor x, const Tensor& mask, const Randomness& random) const {
+  const auto dropped = [&](const Tensor& y) {
+    return drop(y, random.generator, random.elements(y));
+  };
+  x = norm1(x + dropped(attention(x, mask, random)));
+  return norm2(x + dropped(down(gelu(up(x)))));
 }
 
 }  // namespace gradus

@@ -7,6 +7,7 @@
 // Every gradient passes every norm, so the rate of learning has to warm up; in exchange each block
 // hands on vectors of one size [Xiong et al. 2020].
 #include "models/bert_config.h"
+#include "models/places.h"
 #include "nn/dropout.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -24,7 +25,7 @@ struct BertAttention final : nn::Module {
 
   explicit BertAttention(const BertConfig& config);
   /// x (B, T, C) → (B, T, C). `mask` (B, 1, 1, T) of u8 is 0 at padding; without it there is none.
-  Tensor operator()(const Tensor& x, const Tensor& mask, Generator* generator) const;
+  Tensor operator()(const Tensor& x, const Tensor& mask, const Randomness& random) const;
   void fields(nn::Fields& f) override { f("qkv", qkv)("out", out)("drop", drop); }
 
  private:
@@ -40,7 +41,7 @@ struct BertBlock final : nn::Module {
 
   explicit BertBlock(const BertConfig& config);
   /// x (B, T, C) → (B, T, C).
-  Tensor operator()(Tensor x, const Tensor& mask, Generator* generator) const;
+  Tensor operator()(Tensor x, const Tensor& mask, const Randomness& random) const;
   void fields(nn::Fields& f) override {
     f("attention", attention)("norm1", norm1)("up", up)("down", down)("norm2", norm2)("drop", drop);
   }

@@ -17,17 +17,17 @@ Gpt::Gpt(const GptConfig& c)
   if (!c.tied) head = nn::Parameter({c.vocab, c.width}, nn::init::normal(c.deviation));
 }
 
-Tensor Gpt::operator()(const Tensor& ids, Generator* generator) const {
-  return logits(hidden(ids, generator));
+Tensor Gpt::operator()(const Tensor& ids, const Randomness& random) const {
+  return logits(hidden(ids, random));
 }
 
-Tensor Gpt::loss(const Tensor& ids, const Tensor& targets, Generator* generator,
+Tensor Gpt::loss(const Tensor& ids, const Tensor& targets, const Randomness& random,
                  CrossEntropyOptions options) const {
   check(targets && targets.shape() == ids.shape(), "loss: ids ", ids.describe(),
         " need targets of the "
         "same shape, got ",
         targets.describe());
-  return cross_entropy((*this)(ids, generator), targets, options);
+  return cross_entropy((*this)(ids, random), targets, options);
 }
 
 Tensor Gpt::next_logits(const Tensor& ids, KvCache& cache) const {
@@ -36,42 +36,42 @@ Tensor Gpt::next_logits(const Tensor& ids, KvCache& cache) const {
   return logits(select(h, 1, h.size(1) - 1));
 }
 
-Tensor Gpt::hidden(const Tensor& ids, Generator* generator, KvCache* cache) const {
+Tensor Gpt::hidden(const Tensor& ids, Randomness random, KvCache* cache) const {
   check(ids && ids.rank() == 2, "a GPT reads ids of shape (batch, length), got ", ids.describe());
   int64_t T = ids.size(1), first = cache ? cache->length() : 0;
   check(first + T <= config.max_length, "a sequence of ", first + T, " tokens is longer than the ",
         config.max_length, " that this model was made for");
   check(!cache || !grad_enabled(), "what a cache keeps has no history: read with it under NoGrad");
   Philox forward;
-  if (!drop.drops()) generator = nullptr;
-  if (generator) forward = generator->next();
+  if (!drop.drops()) random.generator = nullptr;
+  if (random.generator) forward = random.generator->next();
   auto run = [&](uint64_t place, auto f) {
     Generator own = detail::generator_of(forward, place);
-    return f(generator ? &own : nullptr);
+    return f(Randomness(random.generator ? &own : nullptr, random.first_sample));
   };
   Tensor x = tokens(ids);
   if (positions) x = x + slice(positions, 0, first, first + T);
-  Residual stream{run(0, [&](Generator* g) { return drop(x, g); })};
+  Residual stream{
+      run(0, [&](const Randomness& r) { return drop(x, r.generator, r.elements(x)); })};
   x = {};
   for (size_t i = 0; i < blocks.size(); ++i)
-    stream =
-        run(i + 1, [&](Generator* g) { return run_block(blocks[i], std::move(stream), g, cache); });
+    stream = run(i + 1, [&](const Randomness& r) {
+      return run_block(blocks[i], std::move(stream), r, cache);
+    });
   if (cache) cache->advance(T);
   return norm(stream);
 }
 
-Residual Gpt::run_block(const Block& block, Residual stream, Generator* generator,
+Residual Gpt::run_block(const Block& block, Residual stream, const Randomness& random,
                         KvCache* cache) const {
-  if (!recompute_blocks || !grad_enabled()) return block(std::move(stream), generator, cache);
+  if (!recompute_blocks || !grad_enabled()) return block(std::move(stream), random, cache);
   const Tensors inputs{stream.x, stream.branch};
   stream.x = stream.branch = {};
   auto rest = std::make_shared<Residual>();  // what the result is besides its tensors
-  auto segment = [&block, cache, stream, rest, own = generator ? *generator : Generator(),
-                  draws = generator != nullptr](const Tensors& in) {
-    Generator again = own;
+  auto segment = [&block, cache, stream, rest, repeat = detail::Repeat(random)](const Tensors& in) {
     Residual s = stream;
     s.x = in[0], s.branch = in[1];
-    *rest = block(std::move(s), draws ? &again : nullptr, cache);
+    *rest = repeat([&](const Randomness& r) { return block(std::move(s), r, cache); });
     return Tensors{std::exchange(rest->x, {}), std::exchange(rest->branch, {})};
   };
   Tensors outputs = recompute(segment, inputs);

@@ -24,17 +24,17 @@ struct Gpt final : nn::Module {
 
   explicit Gpt(const GptConfig& config);
 
-  /// Logits of the token that follows each of ids (B, T): (B, T, V). `generator` is for dropout, which
-  /// is on in training: one stream of it is used, whatever the number of layers.
-  Tensor operator()(const Tensor& ids, Generator* generator = nullptr) const;
+  /// Logits of the token that follows each of ids (B, T): (B, T, V). `random` is for dropout, which is
+  /// on in training (a Generator* will do): one stream is used, whatever the number of layers.
+  Tensor operator()(const Tensor& ids, const Randomness& random = {}) const;
   /// Mean cross-entropy in nats per target (B, T): targets[b][t] is what follows ids[b][t].
-  Tensor loss(const Tensor& ids, const Tensor& targets, Generator* generator = nullptr,
+  Tensor loss(const Tensor& ids, const Tensor& targets, const Randomness& random = {},
               CrossEntropyOptions options = {}) const;
   /// Reads ids (B, T) after what is in the cache, without recording: logits of what comes next (B, V).
   Tensor next_logits(const Tensor& ids, KvCache& cache) const;
 
   /// The two halves: up to the last norm (B, T, C); and from there, (…, C) → (…, V).
-  Tensor hidden(const Tensor& ids, Generator* generator = nullptr, KvCache* cache = nullptr) const;
+  Tensor hidden(const Tensor& ids, Randomness random = {}, KvCache* cache = nullptr) const;
   Tensor logits(const Tensor& hidden) const;
 
   void fields(nn::Fields& f) override {
@@ -43,7 +43,7 @@ struct Gpt final : nn::Module {
   }
 
  private:
-  Residual run_block(const Block& block, Residual stream, Generator* generator,
+  Residual run_block(const Block& block, Residual stream, const Randomness& random,
                      KvCache* cache) const;
 };
 

@@ -1,8 +1,30 @@
 #pragma once
 // What the models share: random numbers by the place where they are drawn, and the check of a configuration.
+#include "autograd/tensor.h"
+#include "core/index_map.h"
 #include "core/random.h"
 
-namespace gradus::detail {
+namespace gradus {
+
+/// Where the masks of dropout come from in one forward. A step draws one mask for all of its samples:
+/// micro-batches give equal states of a generator and say which samples they are, and so drop what one
+/// batch of all would.
+struct Randomness {
+  Generator* generator = nullptr;  // null where nothing is dropped; one stream of it is used
+  int64_t first_sample = 0;        // which sample of the step is sample 0 of this forward
+
+  Randomness() = default;
+  Randomness(Generator* g, int64_t first = 0) : generator(g), first_sample(first) {}
+
+  /// The elements of activations x (B, T, C).
+  IndexMap elements(const Tensor& x) const {
+    return {.first = uint64_t(first_sample * x.size(1) * x.size(2))};
+  }
+  /// The heads of attention with H heads, as in AttentionOptions.
+  IndexMap head_rows(int64_t H) const { return {.first = uint64_t(first_sample * H)}; }
+};
+
+namespace detail {
 
 /// The generator of one place in the model during one forward: place 0 is the embedding, 1 … L are the
 /// blocks. Each has streams of its own, so a block draws the same numbers whichever rank runs it, and
@@ -12,6 +34,23 @@ inline Generator generator_of(const Philox& forward, uint64_t place) {
   return Generator({Philox::at(forward.seed, place).seed, forward.stream * kDraws});
 }
 
+/// Calls f with the same random numbers each time: for what is run twice.
+class Repeat {
+ public:
+  explicit Repeat(const Randomness& random) : random_(random) {
+    if (random.generator) state_ = random.generator->state();
+  }
+  template <class F>
+  auto operator()(F f) const {
+    Generator again(state_);
+    return f(Randomness(random_.generator ? &again : nullptr, random_.first_sample));
+  }
+
+ private:
+  Randomness random_;  // its generator is looked at for null, and no further
+  Generator::State state_{};
+};
+
 /// The configuration itself. Error if its numbers do not fit together.
 template <class Config>
 const Config& valid(const Config& config) {
@@ -19,4 +58,5 @@ const Config& valid(const Config& config) {
   return config;
 }
 
-}  // namespace gradus::detail
+}  // namespace detail
+}  // namespace gradus

@@ -2,19 +2,21 @@
 
 namespace gradus {
 
-void Residual::add(Tensor y, const Tensor& y_bias, const nn::Dropout& drop, Generator* generator) {
+void Residual::add(Tensor y, const Tensor& y_bias, const nn::Dropout& drop,
+                   const Randomness& random) {
   check(!branch, "a branch is added to a residual stream that another one is still missing from");
   branch = std::move(y);
   bias = y_bias;
   dropout = drop.drops() ? drop.p : 0;
-  if (drop.drops()) mask = drop.next_mask(generator);
+  if (!drop.drops()) return;
+  mask = drop.next_mask(random.generator);
+  first_element = random.elements(branch).first;
 }
 
 Tensor Residual::sum() const {
   if (!branch) return x;
   Tensor y = bias ? branch + bias : branch;
-  Generator masks({mask.seed, mask.stream});
-  return x + gradus::dropout(y, dropout, masks);
+  return x + gradus::dropout(y, dropout, mask, {.first = first_element});
 }
 
 Norm::Norm(const GptConfig& c)
@@ -29,7 +31,10 @@ Tensor Norm::operator()(const Tensor& x) const {
 
 Tensor Norm::operator()(Residual& s) const {
   if (!s.branch) return (*this)(s.x);
-  const AddNormOptions options{.epsilon = epsilon_, .dropout = s.dropout, .mask = s.mask};
+  const AddNormOptions options{.epsilon = epsilon_,
+                               .dropout = s.dropout,
+                               .mask = s.mask,
+                               .first_element = s.first_element};
   AddNorm both = kind_ == NormKind::rms
                      ? add_rms_norm(s.x, s.branch, s.bias, weight, options)
                      : add_layer_norm(s.x, s.branch, s.bias, weight, bias, options);
@@ -40,11 +45,11 @@ Tensor Norm::operator()(Residual& s) const {
 Block::Block(const GptConfig& c, int64_t layer)
     : norm1(c), attention(c, layer), norm2(c), mlp(c), drop(c.dropout) {}
 
-Residual Block::operator()(Residual s, Generator* generator, KvCache* cache) const {
+Residual Block::operator()(Residual s, const Randomness& random, KvCache* cache) const {
   Tensor n = norm1(s);
-  s.add(attention.without_bias(n, generator, cache), attention.out.bias, drop, generator);
+  s.add(attention.without_bias(n, random, cache), attention.out.bias, drop, random);
   n = norm2(s);
-  s.add(mlp.without_bias(n), mlp.down.bias, drop, generator);
+  s.add(mlp.without_bias(n), mlp.down.bias, drop, random);
   return s;
 }
 

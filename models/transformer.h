@@ -21,9 +21,10 @@ struct Residual {
   Tensor bias{};    // (C) of the branch's last linear layer, or undefined
   double dropout = 0;
   Philox mask{};
+  uint64_t first_element = 0;  // of the mask
 
   /// Hands on `y`, which lacks its bias. x must be all of it.
-  void add(Tensor y, const Tensor& y_bias, const nn::Dropout& drop, Generator* generator);
+  void add(Tensor y, const Tensor& y_bias, const nn::Dropout& drop, const Randomness& random);
   /// The sum, by itself.
   Tensor sum() const;
 };
@@ -52,7 +53,7 @@ struct Block final : nn::Module {
   nn::Dropout drop;
 
   Block(const GptConfig& config, int64_t layer);
-  Residual operator()(Residual stream, Generator* generator, KvCache* cache = nullptr) const;
+  Residual operator()(Residual stream, const Randomness& random, KvCache* cache = nullptr) const;
   void fields(nn::Fields& f) override {
     f("norm1", norm1)("attention", attention)("norm2", norm2)("mlp", mlp)("drop", drop);
   }

@@ -13,12 +13,10 @@ struct Dropout final : Module {
     check(p >= 0 && p <= 1, "Dropout: a probability is needed, 0 ≤ p ≤ 1, got ", p);
   }
   bool drops() const { return training && p > 0; }
-  /// `generator` is where the masks come from; it may be null when nothing is dropped.
-  Tensor operator()(const Tensor& x, Generator* generator) const {
-    if (!drops()) return x;
-    Philox mask = next_mask(generator);
-    Generator own({mask.seed, mask.stream});
-    return dropout(x, p, own);
+  /// `generator` is where the masks come from; it may be null when nothing is dropped. `elements` says
+  /// which elements of a whole x is.
+  Tensor operator()(const Tensor& x, Generator* generator, const IndexMap& elements = {}) const {
+    return drops() ? dropout(x, p, next_mask(generator), elements) : x;
   }
   /// The stream of the next mask, for an op that drops on the way.
   Philox next_mask(Generator* generator) const {

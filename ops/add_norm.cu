@@ -68,7 +68,8 @@ struct AddNormOp {
                          .branch = y.data<T>(),
                          .bias = data_or_null<T>(b),
                          .sum = sum.data<T>(),
-                         .mask = mask()};
+                         .mask = mask(),
+                         .first_element = options.first_element};
       if (rows > 0) run_forward(x.device(), f);
     });
     s.save(sum, 0);
@@ -86,15 +87,16 @@ struct AddNormOp {
       norm::Backward<T> b{.rows = rows,
                           .n = n,
                           .centred = kCentred,
+                          .sums = 3,
                           .x = sum.data<T>(),
                           .dy = dn.data<T>(),
                           .gamma = g.data<T>(),
                           .moments = static_cast<const norm::Moments<A>*>(moments.raw()),
                           .dx = dx.data<T>(),
-                          .sums = 3,
                           .ds = data_or_null<T>(ds),
                           .dbranch = dy.data<T>(),
-                          .mask = mask()};
+                          .mask = mask(),
+                          .first_element = options.first_element};
       parts = empty({rows ? number_of_parts(sum.device(), b) : 0, 3, n}, dtype_of<A>, sum.device());
       b.parts = parts.data<A>();
       if (rows > 0) run_backward(sum.device(), b);
@@ -110,8 +112,7 @@ struct AddNormOp {
       dx = dx ? add(dx, d.dx) : d.dx;
       dgamma = d.dgamma, dbeta = d.dbeta;
     }
-    Generator again({options.mask.seed, options.mask.stream});
-    Tensor dy = dropout(dx, options.dropout, again);
+    Tensor dy = dropout(dx, options.dropout, options.mask, {.first = options.first_element});
     return {dx, dy, need[2] ? sum_to(dy, gamma->shape()) : Tensor{}, dgamma, dbeta};
   }
 
@@ -190,6 +191,12 @@ static Tensor layer_example(Sampler& s, const Shape& shape, double p) {
   return both_of(add_layer_norm(x, y, b, s.normal(columns), s.normal(columns),
                                 {.epsilon = 0.01, .dropout = p, .mask = {7, 3}}));
 }
+/// Rows of a whole, from row 3 on.
+static Tensor example_of_a_part(Sampler& s) {
+  Tensor x = s.normal({4, 5}), y = s.normal({4, 5});
+  return both_of(add_rms_norm(x, y, s.normal({5}), s.normal({5}),
+                              {.dropout = 0.4, .mask = {5, 2}, .first_element = 15}));
+}
 static Tensor rms_example(Sampler& s, const Shape& shape, double p) {
   Tensor x = s.normal(shape), y = s.normal(shape);
   return both_of(add_rms_norm(x, y, {}, s.normal({shape[-1]}), {.dropout = p, .mask = {5, 1}}));
@@ -246,6 +253,7 @@ static const Gradcheck checks[] = {
      },
      false, 32},
     {"add_rms_norm", only_the_norm, true},
+    {"add_rms_norm", example_of_a_part, true},
 };
 
 }  // namespace gradus

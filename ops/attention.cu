@@ -107,7 +107,8 @@ struct Attention {
   FlashInputs flash_inputs(const Tensor& Q, const Tensor& K, const Tensor& V) const {
     return {.q = grouped(Q.detach(), K.size(1)), .k = K.detach(), .v = V.detach(),
             .causal = options.causal, .scale = options.scale, .lengths = options.lengths,
-            .stream = stream, .threshold = threshold(), .keep_scale = keep_scale()};
+            .stream = stream, .head_rows = options.head_rows, .threshold = threshold(),
+            .keep_scale = keep_scale()};
   }
 
   uint64_t threshold() const { return drop_threshold(options.dropout); }
@@ -134,7 +135,8 @@ struct Attention {
       attention_cpu::Problem<A> p{.batch = Q.size(0), .heads = Q.size(1), .group = Q.size(1) / K.size(1),
                                   .tq = Q.size(2), .tk = K.size(2), .d = Q.size(3),
                                   .scale = A(options.scale), .causal = options.causal, .mask = {},
-                                  .stream = stream, .threshold = threshold(),
+                                  .stream = stream, .head_rows = options.head_rows,
+                                  .threshold = threshold(),
                                   .keep_scale = A(keep_scale()), .q = view<A, const A>(Q),
                                   .k = view<A, const A>(K), .v = view<A, const A>(V)};
       if (m) {
@@ -182,7 +184,8 @@ struct Attention {
     attention_cuda::Rows p{.rows = q->size(0) * q->size(1) * q->size(2), .tk = k->size(2),
                            .tq = q->size(2), .heads = q->size(1), .scale = options.scale,
                            .causal = options.causal, .visible = nullptr, .added = nullptr, .strides = {},
-                           .stream = stream, .threshold = threshold(), .keep_scale = keep_scale()};
+                           .stream = stream, .head_rows = options.head_rows, .threshold = threshold(),
+                           .keep_scale = keep_scale()};
     if (m) {
       m.dtype() == DType::u8 ? (void)(p.visible = m.data<uint8_t>()) : (void)(p.added = m.raw());
       for (int i = 0; i < 4; ++i) p.strides[i] = m.strides()[i];
@@ -257,6 +260,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const At
         "; needed are (B, H, Tq, d), (B, Hkv, Tk, d) twice, H a multiple of Hkv");
   check(o.dropout >= 0 && o.dropout <= 1, "attention: dropout ", o.dropout, " is no probability");
   check(o.dropout == 0 || o.generator, "attention: dropout needs a generator");
+  check_map("attention: head_rows", o.head_rows);
   check(!o.lengths || (o.lengths.shape() == Shape{q.size(0)} && o.lengths.dtype() == DType::i32 &&
                        o.lengths.device() == q.device() && !o.mask),
         "attention: lengths ", o.lengths.describe(), "; needed is one i32 a sequence on ", q.device(),
@@ -298,6 +302,14 @@ static const Gradcheck checks[] = {
        Generator g(5);
        return attention(s.normal({2, 2, 3, 4}), s.normal({2, 2, 5, 4}), s.normal({2, 2, 5, 4}),
                         {.mask = mask, .dropout = 0.3, .generator = &g});
+     },
+     false, 64},
+    {"attention",  // heads 2 and 3 of 6
+     [](Sampler& s) {
+       Generator g(5);
+       return attention(s.normal({2, 2, 3, 4}), s.normal({2, 2, 5, 4}), s.normal({2, 2, 5, 4}),
+                        {.dropout = 0.3, .generator = &g,
+                         .head_rows = {.first = 2, .run = 2, .stride = 6}});
      },
      false, 64},
     {"attention",

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/index_map.h"
 #include "core/math.h"
 #include "core/parallel_for.h"
 #include "core/random.h"
@@ -42,7 +43,8 @@ struct Problem {
   A scale;
   bool causal;
   Mask<A> mask;
-  Philox stream;  // dropout: element ((b H + h) Tq + i) Tk + j is kept if its word reaches threshold
+  Philox stream;  // dropout: element (head_rows(b H + h) Tq + i) Tk + j is kept if its word reaches
+  IndexMap head_rows;  // the threshold
   uint64_t threshold = 0;
   A keep_scale = 1;
   Rows<const A> q, k, v;
@@ -121,8 +123,9 @@ void drop(const Problem<A>& p, const Block& n, A* x, std::vector<uint32_t>& word
   if (p.threshold == 0) return;
   words.resize(size_t(n.columns));
   for (int64_t r = 0; r < n.rows; ++r) {
-    int64_t first = ((n.b * p.heads + n.h) * p.tq + n.first + r) * p.tk;
-    fill_words(p.stream, uint64_t(first), words.data(), n.columns);
+    const uint64_t head = p.head_rows(uint64_t(n.b * p.heads + n.h));
+    const uint64_t first = (head * uint64_t(p.tq) + uint64_t(n.first + r)) * uint64_t(p.tk);
+    fill_words(p.stream, first, words.data(), n.columns);
     A* row = x + r * p.tk;
     for (int64_t j = 0; j < n.columns; ++j)
       row[j] = words[size_t(j)] >= p.threshold ? row[j] * p.keep_scale : A(0);

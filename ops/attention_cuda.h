@@ -3,11 +3,13 @@
 #if defined(__CUDACC__)
 #include "core/cuda.h"
 #include "core/dtype.h"
+#include "core/index_map.h"
 #include "core/random.h"
 
 namespace gradus::attention_cuda {
 
-/// Scores (B, H, Tq, Tk), contiguous; a mask that broadcasts to them; dropout by their element index.
+/// Scores (B, H, Tq, Tk), contiguous; a mask that broadcasts to them; dropout by their element index in
+/// the scores of all samples and heads.
 struct Rows {
   int64_t rows, tk, tq, heads;
   double scale;
@@ -16,6 +18,7 @@ struct Rows {
   const void* added;       // in the type of the scores, or null
   int64_t strides[4];      // of the mask
   Philox stream;
+  IndexMap head_rows;
   uint64_t threshold;  // 0: no dropout
   double keep_scale;
 
@@ -25,6 +28,10 @@ struct Rows {
   __device__ int64_t mask_row(int64_t row) const {
     int64_t i = row % tq, h = row / tq % heads, b = row / tq / heads;
     return b * strides[0] + h * strides[1] + i * strides[2];
+  }
+  /// Element 0 of a row of scores among all.
+  __device__ uint64_t element(int64_t row) const {
+    return (head_rows(uint64_t(row / tq)) * uint64_t(tq) + uint64_t(row % tq)) * uint64_t(tk);
   }
 };
 
@@ -71,12 +78,13 @@ __global__ void softmax_rows(const __grid_constant__ Rows p, const Compute<T>* s
   for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) l += exp(score(j) - m);
   l = block_fold(l, A(0), Plus{});
   A inverse = l == 0 ? A(0) : 1 / l;
+  const uint64_t element = p.element(row);
   for (int64_t j = threadIdx.x; j < p.tk; j += blockDim.x) {
     A y = j < columns ? exp(score(j) - m) * inverse : A(0);
     P[j] = T(y);
     if (dropped)
       dropped[row * p.tk + j] =
-          T(p.stream.keep(uint64_t(row * p.tk + j), p.threshold) ? y * A(p.keep_scale) : A(0));
+          T(p.stream.keep(element + uint64_t(j), p.threshold) ? y * A(p.keep_scale) : A(0));
   }
 }
 
@@ -88,9 +96,10 @@ __global__ void softmax_rows_backward(const __grid_constant__ Rows p, const T* p
   int64_t row = blockIdx.x;
   const T* P = probability + row * p.tk;
   const A* x = dp + row * p.tk;
+  const uint64_t element = p.element(row);
   auto gradient = [&](int64_t j) {
     if (!p.threshold) return x[j];
-    return p.stream.keep(uint64_t(row * p.tk + j), p.threshold) ? x[j] * A(p.keep_scale) : A(0);
+    return p.stream.keep(element + uint64_t(j), p.threshold) ? x[j] * A(p.keep_scale) : A(0);
   };
   A delta = 0;
   for (int64_t j = threadIdx.x; j < p.tk; j += blockDim.x)
@@ -104,9 +113,10 @@ __global__ void softmax_rows_backward(const __grid_constant__ Rows p, const T* p
 template <class T>
 __global__ void drop_rows(const __grid_constant__ Rows p, const T* x, T* y) {
   using A = Compute<T>;
+  const uint64_t element = p.element(blockIdx.x);
   for (int64_t j = threadIdx.x; j < p.tk; j += blockDim.x) {
     int64_t i = int64_t(blockIdx.x) * p.tk + j;
-    y[i] = T(p.stream.keep(uint64_t(i), p.threshold) ? A(x[i]) * A(p.keep_scale) : A(0));
+    y[i] = T(p.stream.keep(element + uint64_t(j), p.threshold) ? A(x[i]) * A(p.keep_scale) : A(0));
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Attention without storing the scores, on a GPU: see flash_attention.cu for the derivation.
 #include "autograd/tensor.h"
+#include "core/index_map.h"
 #include "core/random.h"
 
 namespace gradus {
@@ -13,8 +14,9 @@ struct FlashInputs {
   bool causal = false;  // query i sees keys j ≤ i + Tk − Tq
   double scale = 1;
   Tensor lengths{};     // i32 (B), or none: the keys of sequence b are its first lengths[b], 0 … Tk
-  Philox stream{};      // dropout: probability ((b H + h) Tq + i) Tk + j is kept if its word of the
-  uint64_t threshold = 0;  // stream reaches the threshold, and then multiplied with keep_scale
+  Philox stream{};      // dropout: probability (head_rows(b H + h) Tq + i) Tk + j is kept if its word
+  IndexMap head_rows{};    // of the stream reaches the threshold, and then multiplied with keep_scale
+  uint64_t threshold = 0;
   double keep_scale = 1;
 };
 

@@ -1,13 +1,15 @@
 #pragma once
 // Which scores dropout keeps, in the registers where flash attention has them.
 //
-// A score is kept if its word of the stream, word ((b H + h) Tq + i) Tk + j, reaches the threshold: what the
-// explicit path does, so that both drop the same scores. One run of the cipher yields four words, those of
+// A score is kept if its word of the stream, word (r Tq + i) Tk + j, reaches the threshold: what the explicit
+// path does, so that both drop the same scores. r is b H + h, or where the heads are some of all heads, or the
+// samples some of all, which of those it is (core/index_map.h). One run of the cipher yields four words, those of
 // four neighbouring keys. In a 16×8 tile of scores (ops/mma.h) two neighbouring lanes hold them: each lane
 // runs the cipher for one of its two rows and sends two words to the other. In the transposed tiles of the
 // backward (rows are keys) four lanes hold them, and send each other what a transposition of 4×4 words sends.
 // That needs keys at multiples of four; where Tk is none, every score runs the cipher for itself.
 #if defined(__CUDACC__)
+#include "core/index_map.h"
 #include "core/random.h"
 
 namespace gradus {
@@ -16,10 +18,23 @@ struct FlashDropout {
   Philox stream;
   uint32_t threshold;
   int tq, tk;
+  uint64_t first_head;         // of head_rows: an IndexMap
+  uint32_t head_run, head_stride;  // in 32 bits, and never 0
+
+  FlashDropout() = default;
+  FlashDropout(const Philox& s, uint64_t least, int queries, int keys, const IndexMap& head_rows)
+      : stream(s),
+        threshold(uint32_t(least < UINT32_MAX ? least : UINT32_MAX)),
+        tq(queries),
+        tk(keys),
+        first_head(head_rows.first),
+        head_run(head_rows.run ? narrow(head_rows.run) : UINT32_MAX),
+        head_stride(narrow(head_rows.stride)) {}
 
   /// The number of the score of query i and key j.
   __device__ uint64_t index(int head, int i, int j) const {
-    return (uint64_t(head) * uint64_t(tq) + uint64_t(i)) * uint64_t(tk) + uint64_t(j);
+    uint64_t row = first_head + uint64_t(head / head_run) * head_stride + head % head_run;
+    return (row * uint64_t(tq) + uint64_t(i)) * uint64_t(tk) + uint64_t(j);
   }
   __device__ uint32_t keep(uint32_t word, int bit) const {
     return word >= threshold ? 1u << bit : 0;
@@ -72,6 +87,10 @@ struct FlashDropout {
   }
 
  private:
+  static uint32_t narrow(int64_t heads) {
+    check(heads < UINT32_MAX, "flash attention: ", heads, " heads; needed are fewer than 2³²");
+    return uint32_t(heads);
+  }
   /// The lower of two lanes, `distance` apart, gives its `second` for the upper one's `first`.
   __device__ static void exchange(uint32_t& first, uint32_t& second, bool upper, int distance) {
     uint32_t got = __shfl_xor_sync(~0u, upper ? first : second, distance);

@@ -179,7 +179,7 @@ Problem<T> problem(const FlashInputs& in) {
   p.tq = int(q.size(3)), p.tk = int(k.size(2));
   p.scale = float(in.scale), p.causal = in.causal;
   p.lengths = in.lengths ? in.lengths.data<int32_t>() : nullptr;
-  p.dropout = {in.stream, uint32_t(std::min<uint64_t>(in.threshold, UINT32_MAX)), p.tq, p.tk};
+  p.dropout = {in.stream, in.threshold, p.tq, p.tk, in.head_rows};
   p.keep_scale = float(in.keep_scale);
   return p;
 }

@@ -51,14 +51,14 @@ struct Norm {
     int64_t n = in.size(-1), rows = n ? in.numel() / n : 0;
     dispatch_floating(name, in.dtype(), [&]<class T>() {
       using A = Compute<T>;
-      norm::Backward<T> b{rows,
-                          n,
-                          kCentred,
-                          in.data<T>(),
-                          dy.data<T>(),
-                          g.data<T>(),
-                          static_cast<const norm::Moments<A>*>(moments.raw()),
-                          dx.data<T>()};
+      norm::Backward<T> b{.rows = rows,
+                          .n = n,
+                          .centred = kCentred,
+                          .x = in.data<T>(),
+                          .dy = dy.data<T>(),
+                          .gamma = g.data<T>(),
+                          .moments = static_cast<const norm::Moments<A>*>(moments.raw()),
+                          .dx = dx.data<T>()};
       auto with_parts = [&](int64_t number) {
         parts = empty({rows ? number : 0, 2, n}, dtype_of<A>, in.device());
         b.parts = parts.data<A>();

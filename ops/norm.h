@@ -75,6 +75,7 @@ struct Forward {
   const T *branch = nullptr, *bias = nullptr;
   T* sum = nullptr;
   DropMask mask{};
+  uint64_t first_element = 0;  // of the whole that the mask is of
 };
 
 /// The sums over rows are left in parts (number of parts, sums, n): dγ, dβ and, of a branch, the
@@ -83,13 +84,14 @@ template <class T>
 struct Backward {
   int64_t rows, n;
   bool centred;
+  int sums = 2;  // 3 with a branch
   const T *x, *dy, *gamma;  // x: what was normalised
   const Moments<Compute<T>>* moments;
   T* dx;
-  int sums = 2;  // 3 with a branch
   const T* ds = nullptr;
   T* dbranch = nullptr;  // written if the mask drops, else the same as dx
   DropMask mask{};
+  uint64_t first_element = 0;
   Compute<T>* parts = nullptr;
 };
 

@@ -78,7 +78,7 @@ __device__ void write_row(const Backward<T>& b, int64_t r, const Differentiate<C
   };
   x.put(b.dx + r * b.n, dx, dy, gamma, ds);
   if (!drops) return;
-  RowMask<T, kPacks> mask(b.mask, r, b.n);
+  RowMask<T, kPacks> mask(b, r);
   auto dbranch = [&](auto slot, int64_t i, A x_i, A dy_i, A gamma_i, A ds_i) {
     const A v = mask(i, d(x_i, dy_i, gamma_i) + ds_i);
     dbias[slot] += v;
@@ -154,7 +154,7 @@ struct BackwardLaunch {
 template <class T>
 BackwardLaunch backward_launch(const Backward<T>& b) {
   constexpr unsigned kMultiprocessors = 132;
-  const bool held = is_held<T>(b.n, {b.x, b.dy, b.gamma, b.dx, b.ds, b.dbranch});
+  const bool held = is_held<T>(b.n, b.first_element, {b.x, b.dy, b.gamma, b.dx, b.ds, b.dbranch});
   const unsigned one = row_width<T>(b.n, 1), two = row_width<T>(b.n, 2);
   BackwardLaunch l{0, dim3(std::min(512u, one)), 4 * kMultiprocessors};
   if (held && one <= 128)

@@ -32,7 +32,7 @@ void add_branch(const Forward<T>& f, int64_t r, uint32_t* words) {
   const T *x = f.x + r * f.n, *branch = f.branch + r * f.n, *bias = f.bias;
   T* sum = f.sum + r * f.n;
   if (f.mask.drops()) {
-    fill_words(f.mask.stream, uint64_t(r * f.n), words, f.n);
+    fill_words(f.mask.stream, f.first_element + uint64_t(r * f.n), words, f.n);
     for (int64_t i = 0; i < f.n; ++i)
       sum[i] = T(A(x[i]) + f.mask(words[i], A(branch[i]) + (bias ? A(bias[i]) : A(0))));
   } else if (bias) {
@@ -105,7 +105,7 @@ void backward_of_sum(const Backward<T>& b, int64_t r, A* dbias, A* wide, uint32_
   for (int64_t i = 0; i < b.n; ++i) dx[i] = T(wide[i]);
   if (b.mask.drops()) {
     T* dbranch = b.dbranch + r * b.n;
-    fill_words(b.mask.stream, uint64_t(r * b.n), words, b.n);
+    fill_words(b.mask.stream, b.first_element + uint64_t(r * b.n), words, b.n);
     for (int64_t i = 0; i < b.n; ++i) {
       wide[i] = b.mask(words[i], wide[i]);
       dbranch[i] = T(wide[i]);

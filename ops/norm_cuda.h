@@ -13,13 +13,15 @@ namespace gradus::norm {
 enum class Adds { nothing, branch, dropped };
 
 /// x ↦ m x for the elements of row r in order. Packs start at multiples of four, the size of a block
-/// of the cipher.
+/// of the cipher, also in the whole that the mask is of (see is_held).
 template <class T, int kPacks>
 struct RowMask {
   const DropMask& mask;
   uint64_t row_start;
   RandomBlock words{};
-  __device__ RowMask(const DropMask& m, int64_t r, int64_t n) : mask(m), row_start(r * n) {}
+  template <class Problem>  // Forward or Backward
+  __device__ RowMask(const Problem& p, int64_t r)
+      : mask(p.mask), row_start(p.first_element + uint64_t(r * p.n)) {}
   template <class A>
   __device__ A operator()(int64_t i, A x) {
     const uint64_t at = row_start + uint64_t(i);
@@ -39,8 +41,8 @@ unsigned row_width(int64_t n, int packs) {
   return unsigned(32 * std::max<int64_t>(1, (n + a_warp - 1) / a_warp));
 }
 template <class T>
-bool is_held(int64_t n, std::initializer_list<const void*> pointers) {
-  bool held = sizeof(T) < 8 && n % kPackSize<T> == 0;
+bool is_held(int64_t n, uint64_t first_element, std::initializer_list<const void*> pointers) {
+  bool held = sizeof(T) < 8 && n % kPackSize<T> == 0 && first_element % 4 == 0;
   for (const void* p : pointers) held = held && aligned_to(16, p);
   return held;
 }

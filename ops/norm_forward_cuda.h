@@ -11,7 +11,7 @@ template <Adds kAdds, class T, int kPacks>
 __device__ void add_branch(const Forward<T>& f, int64_t r, Row<T, kPacks>& x,
                            const Row<T, kPacks>& branch, const Row<T, kPacks>& bias) {
   using A = Compute<T>;
-  RowMask<T, kPacks> mask(f.mask, r, f.n);
+  RowMask<T, kPacks> mask(f, r);
   auto add = [&](auto, int64_t i, A x_i, A branch_i, A bias_i) {
     const A b = branch_i + bias_i;
     if constexpr (kAdds == Adds::dropped) return x_i + mask(i, b);
@@ -84,7 +84,7 @@ void forward_cuda(Device device, const Forward<T>& f) {
   };
   if constexpr (sizeof(T) < 8) {
     const unsigned width = row_width<T>(f.n, kForwardPacks);
-    if (width <= 256 && is_held<T>(f.n, {f.x, f.gamma, f.beta, f.y, f.branch, f.bias, f.sum})) {
+    if (width <= 256 && is_held<T>(f.n, f.first_element, {f.x, f.gamma, f.beta, f.y, f.branch, f.bias, f.sum})) {
       const dim3 threads = rows_of(width, kForwardThreads);
       const size_t bytes = ForwardRows<kAdds, T>::kBytes;
       auto kernel = forward_kernel<kAdds, T>;

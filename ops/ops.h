@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "autograd/tensor.h"
+#include "core/index_map.h"
 #include "core/random.h"
 
 namespace gradus {
@@ -130,6 +131,7 @@ struct AddNormOptions {
   double epsilon = 1e-5;
   double dropout = 0;                // of y + b, as by dropout() with the stream `mask`
   Philox mask{};
+  uint64_t first_element = 0;        // which element the first one is of the whole that the mask is of
 };
 struct AddNorm {
   Tensor sum, normal;
@@ -143,6 +145,8 @@ AddNorm add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& bias, const
 
 // ---- regularisation (ops/dropout.cu) ---------------------------------------------------------
 Tensor dropout(const Tensor& x, double p, Generator& generator);       // x m / (1 − p), m ~ Bernoulli(1 − p)
+/// With the mask of a stream. Element i of x is element elements(i) of the whole that x is a part of.
+Tensor dropout(const Tensor& x, double p, const Philox& mask, const IndexMap& elements = {});
 
 // ---- losses (ops/cross_entropy.cu, ops/mse.cu) -------------------------------------------------
 enum class Reduction { mean, sum, none };
@@ -178,7 +182,8 @@ struct AttentionOptions {
   Tensor mask{};                     // broadcasts to (B, H, Tq, Tk): u8 (0 hides) or floating (is added)
   Tensor lengths{};                  // i32 (B): sequence b has keys 0 … lengths[b] − 1; instead of a mask
   double dropout = 0;
-  Generator* generator = nullptr;    // needed where dropout > 0
+  Generator* generator = nullptr;    // needed where dropout > 0: one stream of it is drawn
+  IndexMap head_rows{};              // b H + h ↦ which head it is of all samples and heads: its mask
   double scale = 0;                  // 0: 1/√d
 };
 /// q (B, H, Tq, d), k and v (B, Hkv, Tk, d), H a multiple of Hkv → (B, H, Tq, d).

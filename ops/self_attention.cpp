@@ -65,6 +65,7 @@ struct SelfAttention {
             .causal = options.causal,
             .scale = scale,
             .stream = stream,
+            .head_rows = options.head_rows,
             .threshold = drop_threshold(options.dropout),
             .keep_scale = 1 / (1 - options.dropout)};
   }
@@ -122,6 +123,7 @@ Tensor merge_heads(const Tensor& x) {
 
 Tensor self_attention(const Tensor& packed, SelfAttentionOptions o) {
   check_packed(packed);
+  check_map("self_attention: head_rows", o.head_rows);
   double scale = o.scale != 0 ? o.scale : 1 / std::sqrt(double(packed.size(4)));
   bool drops = o.dropout > 0 && o.dropout < 1 && o.generator;
   if (!o.mask && !o.lengths && (o.dropout == 0 || drops) && scale > 0 && packed.is_contiguous()) {

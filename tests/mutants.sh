@@ -82,7 +82,7 @@ mutant optim/step_control.cu 's/\(n.attempts \+ 1\) % kAhead/n.attempts % kAhead
 mutant optim/step_control.cu 's/return !std::isfinite/return std::isfinite/'                 'Step.TheFirstOfMany*'
 mutant ops/self_attention.cpp 's/parts\[1\]\), heads_first\(parts\[2\]/parts[2]), heads_first(parts[1]/' 'Gpt.Rows*'
 mutant models/attention.cpp 's/cache \? cache->length\(\) : 0/0/'                              'Gpt.S16*'
-mutant models/transformer.cpp 's/, \.mask = s\.mask//'                                     'Transformer.AStream*'
+mutant models/transformer.cpp 's/\.mask = s\.mask,//'                                      'Transformer.AStream*'
 mutant models/gpt.cpp    's/run\(i \+ 1, /run(1, /'                                            'Gpt.R5_Blocks*'
 # many ranks: sums that are missing, too early or over others, norms over the wrong ranks, stale parameters
 mutant parallel/finalize.cpp 's/^  sum_partial_gradients\(\);//'                             'Finalize.A1*'
@@ -98,6 +98,14 @@ mutant optim/arena_layout.cpp 's/b.kind == Kind::cut \|\| //'                   
 mutant optim/arena_layout.cpp 's/counted.gaps = gaps\(counted.ranges\)/counted.gaps = 0/'   'Step.Zeros*'
 mutant optim/arena_layout.cpp 's/Kind::cut \|\| options_.tensor_rank == 0\) append\(counted.ranges, b.own\)/Kind::cut || options_.tensor_rank == 0) append(counted.ranges, b.all)/' 'Finalize.A1*'
 mutant optim/fused_update.cpp 's/passes.back\(\).shift == b.shift/true/'                     'Slices.Update*'
+# parallel: a mask that is keyed by the local index
+mutant ops/dropout.cu    's/fill_words\(stream, elements\(uint64_t\(i\)\)/fill_words(stream, uint64_t(i)/' 'DropParts.OfABox*'
+mutant ops/add_norm.cu   's/\.first_element = options.first_element/.first_element = 0/'      'DropParts.OfRows*'
+mutant ops/attention.cu  's/\.head_rows = options.head_rows,//'                               'DropParts.OfHeads*'
+mutant models/transformer.cpp 's/first_element = random.elements\(branch\).first/first_element = 0/' 'Places.*Gpt*'
+mutant models/bert_block.cpp 's/random.head_rows\(heads_\)/{}/'                              'Places.*Bert*'
+mutant train/step.cpp    's/dropout\(&state_.dropout, first\)/dropout(\&state_.dropout)/'     'StepRunner.R5*'
+mutant train/step.cpp    's/state_.dropout.restore\(masks\);//'                              'StepRunner.R5*'
 
 echo "$caught mutants caught, $survived not"
 ((survived == 0 && caught >= 12))

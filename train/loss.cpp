@@ -27,14 +27,14 @@ bool is_chosen(int64_t i, int64_t n, int64_t k) { return i * k % n < k; }
 }  // namespace
 
 Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& targets,
-                Generator* dropout, double scale) {
+                const Randomness& dropout, double scale) {
   return model.gpt->loss(
       inputs, targets, dropout,
       {.ignore_index = kIgnoreTarget, .reduction = Reduction::sum, .scale = scale});
 }
 
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
-                Generator* dropout) {
+                const Randomness& dropout) {
   if (model.bert) return masked_loss_sum(model, batch, first, rows, dropout);
   const auto part = [&](const std::vector<int32_t>& ids) {
     const auto row = size_t(batch.length);

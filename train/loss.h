@@ -12,12 +12,12 @@ namespace gradus::train {
 /// Of a GPT: `scale` times Σ ℓ over the targets (rows, length), ids on the model's device: a recorded scalar, in
 /// f32. `dropout` may be null where the model is in evaluation mode or drops nothing.
 Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& targets,
-                Generator* dropout, double scale = 1);
+                const Randomness& dropout, double scale = 1);
 
 /// Σ ℓ over `rows` rows of a batch on the host, from row `first` on. Of a BERT, see
 /// train/masked_loss.h.
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
-                Generator* dropout);
+                const Randomness& dropout);
 
 struct Evaluation {
   Scores part;                // over a fixed part of the held-out tokens

@@ -48,7 +48,7 @@ LossSum summed(const nn::LossSum& loss) { return {loss.sum.item(), int64_t(loss.
 }  // namespace
 
 Tensor masked_loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
-                       Generator* dropout) {
+                       const Randomness& dropout) {
   const Sample s = sample_of(model, batch, first, rows);
   const BertLoss loss = model.bert->loss(s.inputs, s.targets, dropout, kIgnoreTarget);
   const auto pairs = double(std::max<int64_t>(batch.pair_count(), 1));

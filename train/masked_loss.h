@@ -10,7 +10,7 @@ namespace gradus::train {
 /// the whole batch. Divided by N and added over its parts, that is the mean over words plus the mean
 /// over pairs. A recorded scalar, in f32.
 Tensor masked_loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
-                       Generator* dropout);
+                       const Randomness& dropout);
 
 /// Without recording.
 Scores masked_scores(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows);

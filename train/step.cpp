@@ -45,18 +45,21 @@ StepRunner::StepRunner(RunState& state, const TrainingData& data, const Settings
 // The part of L that a micro-batch has.
 Tensor StepRunner::loss_of_part(const Batch& batch, int64_t part, double share) {
   const int64_t rows = settings_.batch / settings_.accumulate, first = part * rows;
+  const Randomness dropout(&state_.dropout, first);
   if (state_.model.bert)
-    return masked_loss_sum(state_.model, batch, first, rows, &state_.dropout) * share;
-  return loss_sum(state_.model, batch_.inputs(first, rows), batch_.targets(first, rows),
-                  &state_.dropout, share);
+    return masked_loss_sum(state_.model, batch, first, rows, dropout) * share;
+  return loss_sum(state_.model, batch_.inputs(first, rows), batch_.targets(first, rows), dropout,
+                  share);
 }
 
 // All of a step that the device does, the same kernels each time (of a GPT).
 void StepRunner::compute(const Batch& batch) {
   const double share = 1.0 / double(std::max<int64_t>(batch.target_count(), 1));
   state_.optimizer->zero_grad();
+  const Generator::State masks = state_.dropout.state();
   Tensor total;
   for (int64_t m = 0; m < settings_.accumulate; ++m) {
+    state_.dropout.restore(masks);  // those of the whole batch, of which each part draws its own
     const Tensor loss = loss_of_part(batch, m, share);
     loss.backward(state_.precision.seed());
     total = total ? total + loss.detach() : loss.detach();
