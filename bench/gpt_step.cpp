@@ -4,90 +4,36 @@
 //   bench/gpt_step --device cuda --batch 64                                     GPT-2 124M, bf16
 //   bench/gpt_step --device cuda --model gpt2-350m --batch 32 --graph
 //   bench/gpt_step --device cuda --model llama-1.1b --batch 8 --breakdown
+//   bench/gpt_step --device cuda --model llama-1.1b --batch 8 --tp 2 --sp              on two GPUs
+//   bench/gpt_step --device cuda --batch 64 --dp 2 --zero                              64 on each of two
 //   bench/gpt_step --layers 4 --dim 256 --heads 8 --seq 256 --batch 8 --vocab 256       on the CPU
 //
 // Steps follow each other without waiting for the device; on a GPU each is timed from the event
 // behind the step before to its own. MFU counts 6 N + 6 L T C (causal) and 6 N + 12 L T C (full) FLOPs a
-// token of all N parameters but an untied token table, as the PyTorch program does, of 989 TFLOP/s.
+// token of all N parameters but an untied token table, as the PyTorch program does, of 989 TFLOP/s and GPU.
+// Several ranks are threads, one GPU each; what is printed is the first one's.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <optional>
 
-#include "bench/gpt_step_options.h"
-#include "bench/step_clock.h"
+#include "bench/gpt_training.h"
 #include "core/allocator.h"
 #include "core/cuda.h"
-#include "core/cuda_graph.h"
-#include "models/gpt.h"
-#include "nn/init.h"
 #include "nn/summary.h"
 #include "ops/gemm_tuning.h"
-#include "optim/adam.h"
+#include "parallel/run_ranks.h"
 #include "train/machine.h"
 #include "train/profile.h"
 
 using namespace gradus;
 using bench::Options;
+using bench::Training;
 using nlohmann::ordered_json;
 
 namespace {
-
-/// The model, and a step of its training.
-struct Training {
-  const Options& o;
-  Device device;
-  Gpt gpt;
-  optim::Adam adam;
-  train::DeviceBatch batch;
-  std::optional<CudaGraph> graph{};
-  Tensor loss{};          // of the last step, on the device
-  double enqueue_ms = 0;  // host time of all steps
-  const optim::StepOptions update{.max_norm = 1};
-
-  Gpt& placed() {
-    gpt.to(device);
-    nn::initialize(gpt, 1);  // the same numbers on every device
-    gpt.cast(o.dtype == "bf16" ? DType::bf16 : DType::f32);
-    return gpt;
-  }
-
-  Training(const Options& options, Device d)
-      : o(options),
-        device(d),
-        gpt(options.model),
-        adam(placed(), {.beta2 = 0.95, .weight_decay = 0.1}),
-        batch(d, options.batch * options.accumulate, options.length) {
-    if (o.graph) graph.emplace(device);
-  }
-
-  /// What is captured: all but the choice of the batch and the request of an update.
-  void compute() {
-    adam.zero_grad();
-    Tensor total;
-    for (int64_t m = 0; m < o.accumulate; ++m) {
-      const int64_t first = m * o.batch;
-      const Tensor part = gpt.loss(batch.inputs(first, o.batch), batch.targets(first, o.batch)) *
-                          (1.0 / double(o.accumulate));
-      part.backward();
-      total = total ? total + part.detach() : part.detach();
-    }
-    loss = total;
-    Scope scope("optimizer");
-    adam.run(update);
-  }
-
-  void step(const train::Batch& ids) {
-    batch.load(ids);
-    const double start = bench::milliseconds();
-    adam.request([&](int64_t) { return optim::Rates{3e-4, adam.weight_decay()}; }, update);
-    graph ? graph->run_or_replay([&] { compute(); }) : compute();
-    enqueue_ms += bench::milliseconds() - start;
-  }
-};
 
 double rounded(double value, int digits) {
   const double scale = std::pow(10, digits);
@@ -96,8 +42,9 @@ double rounded(double value, int digits) {
 
 ordered_json result_of(const Options& o, Training& t, std::vector<double> ms, double enqueue_ms,
                        double first_loss, double first_step_ms, const std::vector<double>& state) {
+  const double last_loss = t.mean_loss();
   std::sort(ms.begin(), ms.end());
-  const double median = ms[ms.size() / 2], tokens = double(t.batch.rows() * o.length);
+  const double median = ms[ms.size() / 2], tokens = double(t.batch.rows() * o.length * o.dp);
   const int64_t parameters = nn::count_parameters(t.gpt).elements;
   const GptConfig& m = o.model;
   const double n = double(parameters - (m.tied ? 0 : m.vocab * m.width));
@@ -106,7 +53,11 @@ ordered_json result_of(const Options& o, Training& t, std::vector<double> ms, do
   const auto gib = [](int64_t bytes) { return rounded(double(bytes) / double(1 << 30), 2); };
   ordered_json line{{"peer", "gradus"},
                     {"gpu", train::machine_name(t.device)},
-                    {"gpus", t.device.is_cuda() ? 1 : 0},
+                    {"gpus", t.device.is_cuda() ? o.ranks() : 0},
+                    {"dp", o.dp},
+                    {"tp", o.tp},
+                    {"sp", o.sequence},
+                    {"zero", o.zero},
                     {"arch", o.arch},
                     {"layers", m.layers},
                     {"dim", m.width},
@@ -129,11 +80,11 @@ ordered_json result_of(const Options& o, Training& t, std::vector<double> ms, do
                     {"peak_gib", gib(memory.peak)},
                     {"reserved_gib", gib(memory.reserved)},
                     {"first_loss", rounded(first_loss, 4)},
-                    {"last_loss", rounded(t.loss.item(), 4)},
+                    {"last_loss", rounded(last_loss, 4)},
                     {"first_step_s", rounded(first_step_ms / 1e3, 1)}};
   if (t.device.is_cuda()) {
-    line["mfu_causal"] = rounded(rate * (6 * n + 6 * attention) / 989e12, 4);
-    line["mfu_full"] = rounded(rate * (6 * n + 12 * attention) / 989e12, 4);
+    line["mfu_causal"] = rounded(rate * (6 * n + 6 * attention) / 989e12 / o.ranks(), 4);
+    line["mfu_full"] = rounded(rate * (6 * n + 12 * attention) / 989e12 / o.ranks(), 4);
   }
   if (t.graph) line["graph_nodes"] = t.graph->nodes();
   const char* kState[] = {"sm_mhz", "power_w", "temp_c"};
@@ -151,22 +102,36 @@ train::Profile breakdown(const Options& o, Training& t, const std::vector<train:
                              o.dtype == "bf16" ? DType::bf16 : DType::f32};
   t.graph.reset();
   size_t i = 0;
-  return train::profile_steps(
-      t.device, [&] { t.step(batches[i++ % batches.size()]); }, 3, size, o.chrome);
+  train::Profile profile = train::profile_steps(
+      t.device, [&] { t.step(batches[i++ % batches.size()]); }, 3, size,
+      t.grid.world().rank() == 0 ? o.chrome : "");
+  if (o.ranks() > 1) profile.floor.reset();  // which is that of one rank
+  return profile;
 }
 
-void run(const Options& o) {
-  train::use_threads(o.threads);
-  std::optional<GemmTuning> tuning;
-  if (!o.gemm_tuning.empty()) tuning.emplace(o.gemm_tuning);
-  Training t(o, train::choose_device(o.device));
+void add_breakdown(const train::Profile& profile, ordered_json& line) {
+  for (int c = 0; c < train::kKernelClasses; ++c) {
+    const char* name = train::name_of(train::KernelClass(c));
+    line["ms_class"][name] = rounded(profile.ms[size_t(c)], 3);
+    if (profile.floor) line["floor_class"][name] = rounded((*profile.floor)[size_t(c)], 3);
+  }
+  std::cerr << train::table_of(profile) << "\n";
+  for (const Trace::Total& total : profile.totals)
+    std::cerr << "  " << total.self / profile.steps << " ms  x" << total.count / profile.steps
+              << "  " << total.activity.name
+              << (total.activity.phase == Phase::backward ? " backward" : "") << "\n";
+}
+
+void run_rank(const Options& o, Device device, const parallel::Communicator& world) {
+  Training t(o, device, world);
   std::vector<train::Batch> batches;
-  for (uint64_t i = 0; i < 4; ++i) batches.push_back(bench::random_batch(o, 7 + i));
+  for (uint64_t i = 0; i < 4; ++i)
+    batches.push_back(bench::random_batch(o, 7 + i + 4 * uint64_t(t.groups.dp.rank())));
   const auto step = [&](int i) { t.step(batches[size_t(i) % batches.size()]); };
 
   const double begun = bench::milliseconds();
   step(0);
-  const double first_loss = t.loss.item(), first_step_ms = bench::milliseconds() - begun;
+  const double first_loss = t.mean_loss(), first_step_ms = bench::milliseconds() - begun;
   for (int i = 0; i < o.warmup; ++i) step(i);
   synchronize(t.device);
   reset_peak(t.device);
@@ -177,24 +142,28 @@ void run(const Options& o) {
     step(i);
     clock.mark();
   }
+  const bool first = world.rank() == 0;
   const auto state =
-      t.device.is_cuda() ? bench::gpu_state() : std::vector<double>();  // still running
+      t.device.is_cuda() && first ? bench::gpu_state() : std::vector<double>();  // still running
   ordered_json line =
       result_of(o, t, clock.intervals(), t.enqueue_ms / o.steps, first_loss, first_step_ms, state);
   if (o.breakdown) {
     const train::Profile profile = breakdown(o, t, batches);
-    for (int c = 0; c < train::kKernelClasses; ++c) {
-      const char* name = train::name_of(train::KernelClass(c));
-      line["ms_class"][name] = rounded(profile.ms[size_t(c)], 3);
-      if (profile.floor) line["floor_class"][name] = rounded((*profile.floor)[size_t(c)], 3);
-    }
-    std::cerr << train::table_of(profile) << "\n";
-    for (const Trace::Total& total : profile.totals)
-      std::cerr << "  " << total.self / profile.steps << " ms  x" << total.count / profile.steps
-                << "  " << total.activity.name
-                << (total.activity.phase == Phase::backward ? " backward" : "") << "\n";
+    if (first) add_breakdown(profile, line);
   }
-  std::cout << line.dump() << std::endl;
+  if (first) std::cout << line.dump() << std::endl;
+}
+
+void run(const Options& o) {
+  train::use_threads(o.threads);
+  std::optional<GemmTuning> tuning;
+  if (!o.gemm_tuning.empty()) tuning.emplace(o.gemm_tuning);
+  const Device device = train::choose_device(o.device);
+  if (o.ranks() == 1) return run_rank(o, device, {});
+  parallel::run_ranks(o.ranks(), [&](parallel::Communicator world) {
+    const auto index = int8_t(device.index + world.rank());
+    run_rank(o, device.is_cuda() ? Device{device.type, index} : device, world);
+  });
 }
 
 }  // namespace

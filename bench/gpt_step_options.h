@@ -20,6 +20,9 @@ struct Options {
   int steps = 30, warmup = 10, threads = 0;
   std::string arch = "gpt2", device = "cpu", dtype, tokens = "uniform", chrome, gemm_tuning;
   bool graph = false, breakdown = false;
+  int dp = 1, tp = 1;  // ranks, which are threads of this process: each with a GPU, or on the CPU
+  bool sequence = false, zero = false;
+  int ranks() const { return dp * tp; }
 };
 
 // The sizes of a preset or a family, then whatever was given by itself.
@@ -61,6 +64,10 @@ inline Options parse(int argc, char** argv) {
   app.add_option("--tokens", o.tokens)->check(CLI::IsMember({"uniform", "zipf"}));
   app.add_option("--device", o.device, train::kDeviceHelp);
   app.add_option("--dtype", o.dtype)->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--dp", o.dp, "ranks that have other sequences: --batch for each");
+  app.add_option("--tp", o.tp, "ranks that a model is cut over");
+  app.add_flag("--sp", o.sequence, "with --tp: cut the tokens outside of its matrices, too");
+  app.add_flag("--zero", o.zero, "with --dp: each rank updates a part (ZeRO-1)");
   app.add_flag("--graph", o.graph, "capture the step in a CUDA graph");
   app.add_flag("--breakdown", o.breakdown, "time by class of kernel, in a run of its own");
   app.add_option("--trace", o.chrome, "with --breakdown: write a chrome trace to this file");
@@ -70,6 +77,8 @@ inline Options parse(int argc, char** argv) {
     std::exit(app.exit(e));
   }
   choose_model(o, preset, given);
+  check(o.dp >= 1 && o.tp >= 1, "--dp and --tp are numbers of ranks");
+  check(!o.graph || o.ranks() == 1, "--graph is for one rank");
   if (o.dtype.empty()) o.dtype = o.device == "cpu" ? "f32" : "bf16";
   return o;
 }

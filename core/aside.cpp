@@ -58,11 +58,14 @@ Aside::Aside(Device device) : device_(device) {
   if (!pool) pool = new MemoryPool(device, false);  // outlives the thread, as its other pool does
   const Mark fork(device);
   exchange(t, device);
+  trace_ = std::exchange(detail::trace, nullptr);
   fork.join();
 }
 
 Aside::~Aside() {
-  if (device_.is_cuda()) exchange(cuda::thread_device_of(device_), device_);
+  if (!device_.is_cuda()) return;
+  exchange(cuda::thread_device_of(device_), device_);
+  detail::trace = trace_;
 }
 
 bool cuda::is_aside(Device device) { return device.is_cuda() && thread_device_of(device).aside; }

@@ -19,6 +19,7 @@
 #include <memory>
 
 #include "core/device.h"
+#include "core/scope.h"
 
 namespace gradus {
 
@@ -38,7 +39,7 @@ class Mark {
 };
 
 /// While one lives, this thread's work on `device` goes to a second stream, after what the first was
-/// given before. Nothing on the CPU. Error inside another one, and while a CUDA graph is captured.
+/// given before. A Trace does not see it: it shows what the first stream is at. Nothing on the CPU. Error inside another one, and while a CUDA graph is captured.
 class Aside {
  public:
   explicit Aside(Device device);
@@ -48,6 +49,7 @@ class Aside {
 
  private:
   Device device_;
+  Trace* trace_ = nullptr;
 };
 
 namespace cuda {

@@ -1,6 +1,7 @@
 #include "parallel/nccl_group.h"
 
 #include "core/cuda.h"
+#include "core/scope.h"
 #include "parallel/gpu_group.h"
 
 #if defined(GRADUS_NCCL)
@@ -142,6 +143,7 @@ class NcclGroup final : public Group {
   void run(const Call& call, const Tensor& x, const Enqueue& enqueue) {
     check(x.device() == device_, "", call, ": a tensor on ", x.device(), " in ", name(),
           ", which is for ", device_);
+    const Scope scope(call.op);
     if (x.numel() > 0) watchdog_.run(call, enqueue);
   }
 

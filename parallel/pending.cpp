@@ -1,10 +1,14 @@
 #include "parallel/pending.h"
 
+#include "core/scope.h"
+
 namespace gradus::parallel {
 
 void Pending::join() {
-  const Mark done = std::exchange(done_, Mark());
-  done.join();
+  if (const Mark done = std::exchange(done_, Mark())) {
+    const Scope scope("join");  // in a trace: how long the stream waits
+    done.join();
+  }
   used_.clear();
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/scope.h"
 #include "parallel/rank_order.h"
 #include "parallel/thread_mail.h"
 
@@ -32,6 +33,7 @@ ThreadGroup::ThreadGroup(std::shared_ptr<Meeting> meeting, int rank)
     : Group(meeting->name, rank, meeting->world_ranks), meeting_(std::move(meeting)) {}
 
 void ThreadGroup::together(const Call& call, Meeting::Buffers mine, const Meeting::Share& share) {
+  const Scope scope(call.op);  // in a trace: with the wait for others
   meeting_->together(rank(), ++calls_, call, mine, share);
 }
 

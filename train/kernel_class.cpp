@@ -15,6 +15,14 @@ struct Rule {
 // The first that fits. Names of fused ops consist of the names of their parts, the most expensive of
 // which decides.
 constexpr Rule kRules[] = {
+    {"all_reduce", communication, communication},
+    {"all_gather", communication, communication},
+    {"reduce_scatter", communication, communication},
+    {"all_to_all", communication, communication},
+    {"broadcast", communication, communication},
+    {"send", communication, communication},
+    {"receive", communication, communication},
+    {"join", communication, communication},
     {"attention", attention_forward, attention_backward},
     {"linear", gemm, gemm},
     {"mlp", gemm, gemm},
@@ -58,6 +66,8 @@ const char* name_of(KernelClass c) {
       return "elementwise";
     case optimizer:
       return "optimizer";
+    case communication:
+      return "communication";
     case other:
       return "other";
     case gaps:

@@ -18,7 +18,9 @@
 //   optimizer           16-bit parameters: norm 4 P, then 30 P (gradient, master, both moments in f32
 //                       read, the last three and the parameter written); f32: 4 P and 28 P
 //
-// Biases, GELU and gaps between kernels have no floor: what is launched well hides them.
+// Biases, GELU and gaps between kernels have no floor: what is launched well hides them. Nor has
+// communication: what is counted is the time in which the stream waits for other ranks; what goes on beside it
+// (parallel/pending.h) is hidden already.
 #include <array>
 #include <optional>
 #include <string_view>
@@ -39,6 +41,7 @@ enum class KernelClass {
   gate_and_rope,
   elementwise,
   optimizer,
+  communication,
   other,
   gaps,
 };
