@@ -17,6 +17,8 @@
 //
 // Where data ranks share the update (slices, see optim/arena_layout.h), masters and moments hold this
 // rank's slices only, one behind the other: those are the state arenas.
+#include <functional>
+
 #include "optim/arena_layout.h"
 
 namespace gradus::optim {
@@ -58,6 +60,9 @@ class FlatBuffer {
   void finish_gradients(const Range& range);
   /// After parameters were written from outside (a checkpoint): masters ← parameters.
   void reload_masters();
+
+  /// If set, an update calls it for each bucket, once the work on the bucket's own slice was asked for.
+  std::function<void(int bucket)> when_updated{};
 
  private:
   void move_in(const Slot& slot);

@@ -2,22 +2,26 @@
 
 namespace gradus::optim {
 
-std::vector<Segments> segments_of(const FlatBuffer& flat, int first, int last) {
-  std::vector<Segments> passes;
+std::vector<Pass> passes_of(const FlatBuffer& flat, int first, int last) {
+  std::vector<Pass> passes;
+  const std::vector<Bucket>& buckets = flat.layout().buckets();
   int group = -1;  // of the last segment
-  for (const Bucket& b : flat.layout().buckets()) {
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const Bucket& b = buckets[i];
     if (b.group < first || b.group >= last) continue;
-    const bool goes_on = !passes.empty() && passes.back().shift == b.shift;
-    if (!goes_on || (b.group != group && passes.back().count == Segments::kMost)) {
+    const bool goes_on = !passes.empty() && passes.back().segments.shift == b.shift;
+    if (!goes_on || (b.group != group && passes.back().segments.count == Segments::kMost)) {
       passes.emplace_back();
-      passes.back().shift = b.shift;
+      passes.back().segments.shift = b.shift;
       group = -1;
     }
-    Segments& pass = passes.back();
+    Segments& segments = passes.back().segments;
     if (b.group != group)
-      pass.at[pass.count++] = Segment({b.own.begin - b.shift, 0}, flat.groups()[size_t(b.group)]);
-    pass.at[pass.count - 1].end = b.own.end - b.shift;
+      segments.at[segments.count++] =
+          Segment({b.own.begin - b.shift, 0}, flat.groups()[size_t(b.group)]);
+    segments.at[segments.count - 1].end = b.own.end - b.shift;
     group = b.group;
+    passes.back().buckets.push_back(int(i));
   }
   return passes;
 }

@@ -68,8 +68,12 @@ struct Segments {
   }
 };
 
+struct Pass {
+  Segments segments;
+  std::vector<int> buckets;  // whose own slices they are
+};
 /// What is updated here of the groups [first, last), in as few passes as can be.
-std::vector<Segments> segments_of(const FlatBuffer& flat, int first, int last);
+std::vector<Pass> passes_of(const FlatBuffer& flat, int first, int last);
 
 namespace detail {
 
@@ -164,8 +168,11 @@ void update_segments(const FlatBuffer& flat, const Segments& segments, const Rul
 template <class W, class Rule, class... Arena>
 void fused_update(const FlatBuffer& flat, int first, int last, const Rule& rule,
                   const StepNumbers* numbers, const Arena&... state) {
-  for (const Segments& segments : segments_of(flat, first, last))
-    detail::update_segments<W>(flat, segments, rule, numbers, state...);
+  for (const Pass& pass : passes_of(flat, first, last)) {
+    detail::update_segments<W>(flat, pass.segments, rule, numbers, state...);
+    for (int b : pass.buckets)
+      if (flat.when_updated) flat.when_updated(b);
+  }
 }
 
 /// The same for all groups.

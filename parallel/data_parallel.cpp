@@ -91,14 +91,26 @@ void DataParallel::take_order_of_first_rank() {
   is_order_final_ = true;
 }
 
-void gather_parameters(const optim::FlatBuffer& flat, const Communicator& group) {
-  if (flat.layout().options().slices == 1) return;
-  std::vector<Pending> pending;
-  for (const Bucket& b : flat.layout().buckets()) {
-    const Tensor all = part_of(flat.parameters(), b.all), own = part_of(flat.parameters(), b.own);
-    pending.push_back(start_aside({all}, [&] { group.all_gather_into(all, own); }));
-  }
-  for (Pending& p : pending) p.join();
+// ---- parameters
+
+ParameterGather::ParameterGather(optim::FlatBuffer& flat, const Communicator& group)
+    : flat_(flat), group_(group) {
+  if (flat.layout().options().slices > 1) flat.when_updated = [this](int bucket) { start(bucket); };
+}
+
+void ParameterGather::start(int bucket) {
+  check(bucket == int(pending_.size()), "bucket ", bucket, " was updated, but bucket ",
+        pending_.size(), " is the next that is gathered: call finish() after each update");
+  const Bucket& b = flat_.layout().buckets()[size_t(bucket)];
+  const Tensor all = part_of(flat_.parameters(), b.all), own = part_of(flat_.parameters(), b.own);
+  pending_.push_back(start_aside({all}, [&] { group_.all_gather_into(all, own); }));
+}
+
+void ParameterGather::finish() {
+  if (flat_.layout().options().slices == 1) return;
+  while (pending_.size() < flat_.layout().buckets().size()) start(int(pending_.size()));
+  for (Pending& p : pending_) p.join();
+  pending_.clear();
 }
 
 }  // namespace gradus::parallel

@@ -55,7 +55,25 @@ class DataParallel {
   std::shared_ptr<int> alive_ = std::make_shared<int>();  // hooks outlive this object
 };
 
-/// Each slice of the parameters, updated by one rank, to all ranks. Nothing to do without slices.
-void gather_parameters(const optim::FlatBuffer& flat, const Communicator& group);
+/// Brings slices of the parameters, each updated by one rank, to all ranks: a bucket as soon as it is
+/// updated, beside the update of the next. Does nothing without slices.
+class ParameterGather {
+ public:
+  /// Listens to updates of `flat`, which must live longer.
+  ParameterGather(optim::FlatBuffer& flat, const Communicator& group);
+  ~ParameterGather() { flat_.when_updated = {}; }
+  ParameterGather(const ParameterGather&) = delete;
+  ParameterGather& operator=(const ParameterGather&) = delete;
+
+  /// After each update; gathers what was not announced. From here on, in the order of the stream, all ranks have all parameters.
+  void finish();
+
+ private:
+  void start(int bucket);
+
+  optim::FlatBuffer& flat_;
+  Communicator group_;
+  std::vector<Pending> pending_;  // of the buckets, in their order
+};
 
 }  // namespace gradus::parallel

@@ -26,7 +26,8 @@ Finalizer::Finalizer(optim::Optimizer& optimizer, TrainingGroups groups, bool ov
     : flat_(optimizer.flat()),
       groups_(std::move(groups)),
       counting_(flat_.layout().options().slices > 1 ? groups_.tp_dp : groups_.tp),
-      data_(flat_, groups_.dp, overlap) {
+      data_(flat_, groups_.dp, overlap),
+      gather_(flat_, groups_.dp) {
   const optim::ArenaOptions& o = flat_.layout().options();
   check(o.tensor_rank == groups_.tp.rank() && o.tensor_ranks == groups_.tp.size(),
         "the optimizer was made for tensor rank ", o.tensor_rank, " of ", o.tensor_ranks,
@@ -43,7 +44,7 @@ void Finalizer::run(optim::MixedPrecision& precision, optim::StepOptions options
   if (counting_.size() > 1)
     options.over_ranks = [this](const Tensor& mine) { return counting_.all_gather(mine); };
   precision.run(options);  // norm → skip or clip → update; the same numbers on all ranks
-  gather_parameters(flat_, groups_.dp);  // of a skipped step, too: the host does not know yet
+  gather_.finish();        // of a skipped step, too: the host does not know yet
 }
 
 void Finalizer::sum_partial_gradients() {

@@ -8,7 +8,7 @@
 //   4  norm             Σ g², each element counted once, over the ranks that share the model
 //   5  skip or clip     all ranks decide by the same numbers, and alike: step counts and loss scale stay equal
 //   6  update           of the own slices
-//   7  gather           the slices' parameters to all data ranks
+//   7  gather           the slices' parameters to all data ranks, each bucket beside the update of the next
 //
 // The order matters: with slices, 2 and 3 would otherwise add slices of different elements, or write to what
 // is being sent. All of it is handed to the device; the host waits for nothing.
@@ -28,7 +28,7 @@ TrainingGroups training_groups(const ProcessGrid& grid);  // of a model_grid
 
 /// How an arena is divided for these groups. `zero`: data ranks share the update; `bucket`: elements.
 optim::ArenaOptions arena_options(const TrainingGroups& groups, bool zero,
-                                  int64_t bucket = 25'000'000);
+                                  int64_t bucket = 8'000'000);
 
 class Finalizer {
  public:
@@ -48,6 +48,7 @@ class Finalizer {
   TrainingGroups groups_;
   Communicator counting_;  // whose counted elements are all of the model's, each once
   DataParallel data_;
+  ParameterGather gather_;
 };
 
 /// Error unless all data ranks have the same parameters, and all tensor ranks the same of those that are

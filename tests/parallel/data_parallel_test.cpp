@@ -4,7 +4,7 @@
 
 #include "autograd/recompute.h"
 #include "ops/ops.h"
-#include "optim/adam.h"
+#include "optim/sgd.h"
 #include "parallel/run_ranks.h"
 #include "tests/parallel/each_world.h"
 
@@ -184,18 +184,36 @@ TEST(DataParallel, SlicesAreReduceScattered) {
     });
 }
 
-TEST(DataParallel, GatherBringsEachSliceToAll) {
+// What each rank has updated, its slices, comes to all: bucket by bucket, as the update goes on.
+TEST(ParameterGather, BringsEachSliceToAll) {
   run_ranks(3, [&](Communicator dp) {
     const Tensors list = leaves(70);
-    optim::FlatBuffer flat(optim::default_groups(list),
-                           {.slice = dp.rank(), .slices = 3, .bucket = 2000});
-    fill_(flat.parameters(), -1);
-    for (const optim::Bucket& b : flat.layout().buckets())
-      fill_(optim::part_of(flat.parameters(), b.own), dp.rank());
-    gather_parameters(flat, dp);
-    for (const optim::Bucket& b : flat.layout().buckets())
-      for (int64_t i = b.all.begin; i < b.all.end; ++i)
-        EXPECT_EQ(flat.parameters().at(i), double((i - b.all.begin) / b.own.size()));
+    optim::Sgd sgd(optim::default_groups(list), {},
+                   {.slice = dp.rank(), .slices = 3, .bucket = 2000});
+    optim::FlatBuffer& flat = sgd.flat();
+    EXPECT_GT(flat.layout().buckets().size(), 2u);
+    ParameterGather gather(flat, dp);
+    for (int step = 1; step <= 2; ++step) {
+      fill_(flat.gradients(), 1 + dp.rank());
+      sgd.update(1);
+      gather.finish();
+      for (const optim::Slot& slot : flat.slots()) {
+        const optim::Bucket& b = flat.layout().buckets()[size_t(slot.bucket)];
+        for (int64_t i = 0; i < 3; ++i) {
+          const int64_t rank = (slot.offset + i - b.all.begin) / b.own.size();
+          EXPECT_EQ(slot.parameter.at(i), double(1 - step * (1 + rank)));
+        }
+      }
+    }
+  });
+}
+
+TEST(ParameterGather, UpdatesAreFinishedOneByOne) {
+  run_ranks(2, [&](Communicator dp) {
+    optim::Sgd sgd(optim::default_groups(leaves(1)), {}, {.slice = dp.rank(), .slices = 2});
+    ParameterGather gather(sgd.flat(), dp);
+    sgd.update(1);
+    EXPECT_THROW(sgd.update(1), Error);
   });
 }
 
