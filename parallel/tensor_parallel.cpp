@@ -20,7 +20,7 @@ nn::Shard TensorParallel::whole() const { return {.partial_grad = splits_tokens(
 ColumnLinear::ColumnLinear(int64_t in, int64_t out, const TensorParallel& tp, Options options)
     : tp(tp),
       gather_output(options.gather_output),
-      weight({tp.part(out, "the outputs of a column layer"), in},
+      weight({options.pieces * tp.part(out / options.pieces, "the outputs of a column layer"), in},
              nn::init::kaiming_uniform(in, 0.5773502691896258), tp.rows(options.pieces)) {
   check(!(gather_output && tp.splits_tokens()),
         "a column layer gathers its output or the tokens of its input, not both");

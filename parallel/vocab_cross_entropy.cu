@@ -32,7 +32,7 @@ template <class T, class I>
 void parts_cpu(const VocabRows<T, I>& in) {
   for (int64_t r = 0; r < in.rows; ++r)
     if (in.counts(r) && !in.in_range(r))
-      fail_index("cross_entropy", r, int64_t(in.target[r]), in.n);
+      fail_index("cross_entropy", r, int64_t(in.target[r]), in.vocabulary);
   parallel_for(in.rows, kGrain / (in.width + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       in.part[r] = in.counts(r) ? part_of_row(in, r) : RowPart<Compute<T>>{};
@@ -67,7 +67,8 @@ struct Columns {
     using A = Compute<T>;
     VocabRows<T, I> in;
     in.rows = targets.numel();
-    in.n = vocabulary;  // of the whole, for the smoothing, too
+    in.vocabulary = vocabulary;
+    in.n = vocabulary;  // smoothing is over the whole
     in.z = z.data<T>(), in.target = targets.data<I>();
     in.ignored = options.ignore_index, in.smoothing = A(options.label_smoothing);
     in.scale = static_cast<entropy::Scale<A>*>(scale.raw()), in.loss = nullptr;

@@ -22,10 +22,11 @@ struct RowPart {
   A max = std::numeric_limits<A>::lowest(), sum = 0, target = 0, sum_z = 0;
 };
 
-/// Rows of all ranks: `n` is the whole vocabulary V, z and dz are this rank's columns of them.
+/// Rows of all ranks: the smoothing is over `n` = V, z and dz are this rank's columns of them.
 template <class T, class I>
 struct VocabRows : entropy::Rows<T, I> {
   using A = Compute<T>;
+  int64_t vocabulary = 0;             // V: targets are below it
   int64_t width = 0;                  // columns from one row to the next
   int64_t real = 0;                   // of them, how many are not padding
   int64_t first = 0;                  // number of the first in the vocabulary
@@ -33,6 +34,10 @@ struct VocabRows : entropy::Rows<T, I> {
   const RowPart<A>* parts = nullptr;  // (ranks, N)
   int ranks = 1;
 
+  GRADUS_HD bool in_range(int64_t r) const {
+    return uint64_t(int64_t(this->target[r])) < uint64_t(vocabulary);
+  }
+  GRADUS_HD bool has_loss(int64_t r) const { return this->counts(r) && in_range(r); }
   GRADUS_HD const T* row(int64_t r) const { return this->z + r * width; }
   /// Which column here is the target of row r; not in [0, real) if it is elsewhere.
   GRADUS_HD int64_t column(int64_t r) const { return int64_t(this->target[r]) - first; }
@@ -40,7 +45,7 @@ struct VocabRows : entropy::Rows<T, I> {
 
   /// The loss of row r and what its gradient needs, from the parts of all ranks.
   GRADUS_HD void join(int64_t r) const {
-    if (!this->has_loss(r)) return this->write_uncounted(r);
+    if (!has_loss(r)) return this->write_uncounted(r);
     RowPart<A> all;
     for (int k = 0; k < ranks; ++k) {
       const A m = parts[k * this->rows + r].max;

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(256)
     if (!in.has_loss(r)) {
       if (threadIdx.x != 0) continue;
       in.part[r] = {};
-      if (in.counts(r)) cuda::report_index(error, "cross_entropy", r, int64_t(in.target[r]), in.n);
+      if (in.counts(r)) cuda::report_index(error, "cross_entropy", r, int64_t(in.target[r]), in.vocabulary);
       continue;
     }
     entropy::Running<T> sums;
