@@ -2,14 +2,13 @@
 
 namespace gradus {
 
-Attention::Attention(const GptConfig& c, int64_t layer)
-    : qkv(c.width, (c.heads + 2 * c.key_value_heads()) * c.head_size(), c.bias),
-      out(c.width, c.width, c.bias),
+Attention::Attention(const GptConfig& c, int64_t layer, const parallel::TensorParallel& tp)
+    : qkv(c.width, (c.heads + 2 * c.key_value_heads()) * c.head_size(), tp, {.bias = c.bias}),
+      out(c.width, c.width, tp, {.bias = c.bias}),
       drop(c.dropout),
       layer_(layer),
-      groups_(c.key_value_heads()),
-      per_group_(c.heads / c.key_value_heads()),
       head_size_(c.head_size()),
+      heads_(tp, c.heads, c.key_value_heads()),
       rotate_(c.position == PositionKind::rope),
       rope_base_(c.rope_base) {
   qkv.weight.init = nn::init::normal(c.deviation);
@@ -23,10 +22,10 @@ Tensor Attention::attend(const Tensor& x, const Randomness& random, KvCache* cac
   SelfAttentionOptions options{{.causal = true,
                                 .dropout = drop.drops() ? drop.p : 0,
                                 .generator = random.generator,
-                                .head_rows = random.head_rows(groups_ * per_group_)}};
+                                .head_rows = random.head_rows(heads_)}};
   if (rotate_)
     options.rope = RopeOptions{.base = rope_base_, .first_position = cache ? cache->length() : 0};
-  Tensor packed = reshape(qkv(x), {x.size(0), x.size(1), groups_, per_group_ + 2, head_size_});
+  Tensor packed = heads_.packed(qkv.tp, qkv(x), random.tokens.length_of(x), head_size_);
   if (cache) return attend_with(*cache, packed, options);
   options.overwrite = true;
   return self_attention(packed, options);

@@ -9,33 +9,33 @@
 #include "models/kv_cache.h"
 #include "models/places.h"
 #include "nn/dropout.h"
-#include "nn/linear.h"
 
 namespace gradus {
 
 struct Attention final : nn::Module {
-  nn::Linear qkv;  // C → groups · (heads per group + 2) · d
-  nn::Linear out;  // C → C
+  parallel::ColumnLinear qkv;  // C → groups · (heads per group + 2) · d
+  parallel::RowLinear out;     // C → C
   nn::Dropout drop;
 
-  Attention(const GptConfig& config, int64_t layer);
-  /// x (B, T, C) → (B, T, C). With a cache, x are the tokens that follow those in it.
+  Attention(const GptConfig& config, int64_t layer, const parallel::TensorParallel& tp = {});
+  /// x (B, T, C), or rows of it, → the same. With a cache, x are the tokens that follow those in it.
   Tensor operator()(const Tensor& x, const Randomness& random, KvCache* cache = nullptr) const {
     return out(attend(x, random, cache));
   }
   /// The same less out.bias, for a caller that adds it on the way.
   Tensor without_bias(const Tensor& x, const Randomness& random, KvCache* cache = nullptr) const {
-    return linear(attend(x, random, cache), out.weight);
+    return out.without_bias(attend(x, random, cache));
   }
   void fields(nn::Fields& f) override { f("qkv", qkv)("out", out)("drop", drop); }
 
  private:
-  /// What the heads found, side by side (B, T, C).
+  /// What the heads here found, side by side (B, T, their number · d).
   Tensor attend(const Tensor& x, const Randomness& random, KvCache* cache) const;
   Tensor attend_with(KvCache& cache, const Tensor& packed,
                      const SelfAttentionOptions& options) const;
 
-  int64_t layer_, groups_, per_group_, head_size_;
+  int64_t layer_, head_size_;
+  HeadShare heads_;
   bool rotate_;
   double rope_base_;
 };

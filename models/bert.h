@@ -12,9 +12,16 @@
 //   h at [CLS]             (B, C) ─▶ pooler: dense ─▶ tanh ─▶ NSP head ─▶ (B, 2)
 //
 // The heads work at the places that are asked for: 85 % of the rows of the widest product are not.
+//
+// With a TensorParallel of several ranks each rank has a part of the heads, of the MLPs and of the
+// vocabulary, and computes the same loss. Where tokens are cut, the rows at the places are fetched from the
+// ranks that have them, and the head of the MLM works on M/n of them; the pooler and the NSP head do the same
+// work on every rank.
 #include "models/bert_block.h"
 #include "nn/embedding.h"
+#include "nn/linear.h"
 #include "nn/loss.h"
+#include "parallel/vocab_parallel.h"
 
 namespace gradus {
 
@@ -42,9 +49,10 @@ struct BertLoss {
 
 struct Bert final : nn::Module {
   BertConfig config;
-  nn::Embedding words;      // (V, C)
-  nn::Embedding positions;  // (max_length, C)
-  nn::Embedding types;      // (types, C)
+  parallel::TensorParallel tp;
+  parallel::VocabEmbedding words;  // (V, C)
+  nn::Embedding positions;         // (max_length, C)
+  nn::Embedding types;             // (types, C)
   nn::LayerNorm norm;
   nn::Dropout drop;
   std::vector<BertBlock> blocks;
@@ -55,12 +63,13 @@ struct Bert final : nn::Module {
   nn::Linear next;                // C → 2
   bool recompute_blocks = false;  // keep only the inputs of blocks for backward, and run them twice
 
-  explicit Bert(const BertConfig& config);
+  explicit Bert(const BertConfig& config, const parallel::TensorParallel& tp = {});
 
-  /// h (B, T, C). `random` is for dropout, which is on in training (a Generator* will do): one stream is
+  /// h (B, T, C), on all ranks. `random` is for dropout, which is on in training (a Generator* will do): one stream is
   /// used, whatever the number of layers. What stands at padding reaches nothing else.
   Tensor operator()(const BertInputs& inputs, Randomness random = {}) const;
-  /// h (…, C) → logits of the word (…, V).
+  /// h (…, C) → logits of the word (…, V), on all ranks. Where tokens are cut it is not for training, which
+  /// goes by loss().
   Tensor word_logits(const Tensor& h) const;
   /// h (B, T, C) → tanh(W h₀ + b) (B, C): the text as one vector.
   Tensor pooled(const Tensor& h) const;
@@ -68,8 +77,8 @@ struct Bert final : nn::Module {
   Tensor next_logits(const Tensor& pooled) const { return next(pooled); }
 
   /// A word or pair whose target is `ignore_index` does not count.
-  BertLoss loss(const BertInputs& inputs, const BertTargets& targets,
-                const Randomness& random = {}, int64_t ignore_index = -100) const;
+  BertLoss loss(const BertInputs& inputs, const BertTargets& targets, const Randomness& random = {},
+                int64_t ignore_index = -100) const;
 
   /// In Hugging Face's BertForPreTraining:
   ///   words, positions, types, norm   bert.embeddings.{word,position,token_type}_embeddings, LayerNorm
@@ -86,6 +95,14 @@ struct Bert final : nn::Module {
   }
 
  private:
+  /// h (B, T, C), or where tokens are cut this rank's rows of it.
+  Tensor encoded(const BertInputs& inputs, Randomness random) const;
+  Tensor embedded(const BertInputs& inputs, const TokenRows& rows) const;
+  /// h (…, C) → this rank's columns of the logits of the word.
+  Tensor own_word_logits(const parallel::TensorParallel& tp, const Tensor& h) const;
+  /// The rows of h at places among B·T, and the text as one vector, where h may be rows of it.
+  Tensor asked_for(const Tensor& h, const Tensor& places, int64_t tokens) const;
+  Tensor pooled_of(const Tensor& h, const BertInputs& inputs) const;
   Tensor run_block(const BertBlock& block, const Tensor& x, const Tensor& mask,
                    const Randomness& random) const;
 };

@@ -2,12 +2,12 @@
 
 namespace gradus {
 
-BertAttention::BertAttention(const BertConfig& c)
-    : qkv(c.width, 3 * c.width),
-      out(c.width, c.width),
+BertAttention::BertAttention(const BertConfig& c, const parallel::TensorParallel& tp)
+    : qkv(c.width, 3 * c.width, tp),
+      out(c.width, c.width, tp),
       drop(c.dropout),
-      heads_(c.heads),
-      head_size_(c.head_size()) {
+      head_size_(c.head_size()),
+      heads_(tp, c.heads, c.heads) {
   qkv.weight.init = out.weight.init = nn::init::normal(c.deviation);
   qkv.bias.init = out.bias.init = nn::init::zeros();
 }
@@ -21,19 +21,20 @@ Tensor BertAttention::operator()(const Tensor& x, const Tensor& mask,
                                 .generator = random.generator,
                                 .head_rows = random.head_rows(heads_)}};
   options.overwrite = true;
-  return out(
-      self_attention(reshape(qkv(x), {x.size(0), x.size(1), heads_, 3, head_size_}), options));
+  Tensor packed = heads_.packed(qkv.tp, qkv(x), random.tokens.length_of(x), head_size_);
+  return out(self_attention(packed, options));
 }
 
-BertBlock::BertBlock(const BertConfig& c)
-    : attention(c),
+BertBlock::BertBlock(const BertConfig& c, const parallel::TensorParallel& tp)
+    : attention(c, tp),
       norm1(c.width, c.epsilon),
-      up(c.width, c.inner_width()),
-      down(c.inner_width(), c.width),
+      up(c.width, c.inner_width(), tp),
+      down(c.inner_width(), c.width, tp),
       norm2(c.width, c.epsilon),
       drop(c.dropout) {
   up.weight.init = down.weight.init = nn::init::normal(c.deviation);
   up.bias.init = down.bias.init = nn::init::zeros();
+  norm1.weight.shard = norm1.bias.shard = norm2.weight.shard = norm2.bias.shard = tp.whole();
 }
 
 Tensor BertBlock::operator()(Tensor x, const Tensor& mask, const Randomness& random) const {

@@ -9,7 +9,6 @@
 #include "models/bert_config.h"
 #include "models/places.h"
 #include "nn/dropout.h"
-#include "nn/linear.h"
 #include "nn/norm.h"
 
 namespace gradus {
@@ -19,28 +18,30 @@ namespace gradus {
 ///
 ///   rows   │ q₀ k₀ v₀ │ q₁ k₁ v₁ │ …     each of head_size rows
 struct BertAttention final : nn::Module {
-  nn::Linear qkv;  // C → 3C
-  nn::Linear out;  // C → C
+  parallel::ColumnLinear qkv;  // C → 3C
+  parallel::RowLinear out;     // C → C
   nn::Dropout drop;
 
-  explicit BertAttention(const BertConfig& config);
-  /// x (B, T, C) → (B, T, C). `mask` (B, 1, 1, T) of u8 is 0 at padding; without it there is none.
+  explicit BertAttention(const BertConfig& config, const parallel::TensorParallel& tp = {});
+  /// x (B, T, C), or rows of it, → the same. `mask` (B, 1, 1, T) of u8 is 0 at padding; without it there is none.
   Tensor operator()(const Tensor& x, const Tensor& mask, const Randomness& random) const;
   void fields(nn::Fields& f) override { f("qkv", qkv)("out", out)("drop", drop); }
 
  private:
-  int64_t heads_, head_size_;
+  int64_t head_size_;
+  HeadShare heads_;
 };
 
 struct BertBlock final : nn::Module {
   BertAttention attention;
   nn::LayerNorm norm1;
-  nn::Linear up, down;  // C → inner width → C, with GELU (erf) in between
+  parallel::ColumnLinear up;  // C → inner width → C, with GELU (erf) in between
+  parallel::RowLinear down;
   nn::LayerNorm norm2;
   nn::Dropout drop;
 
-  explicit BertBlock(const BertConfig& config);
-  /// x (B, T, C) → (B, T, C).
+  explicit BertBlock(const BertConfig& config, const parallel::TensorParallel& tp = {});
+  /// x (B, T, C), or rows of it, → the same.
   Tensor operator()(Tensor x, const Tensor& mask, const Randomness& random) const;
   void fields(nn::Fields& f) override {
     f("attention", attention)("norm1", norm1)("up", up)("down", down)("norm2", norm2)("drop", drop);

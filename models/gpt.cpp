@@ -8,17 +8,19 @@
 
 namespace gradus {
 
-Gpt::Gpt(const GptConfig& c)
-    : config(detail::valid(c)), tokens(c.vocab, c.width), drop(c.dropout), norm(c) {
+Gpt::Gpt(const GptConfig& c, const parallel::TensorParallel& tp)
+    : config(detail::valid(c)), tp(tp), tokens(c.vocab, c.width, tp), drop(c.dropout), norm(c, tp) {
   tokens.weight.init = nn::init::normal(c.deviation);
   if (c.position == PositionKind::learned)
-    positions = nn::Parameter({c.max_length, c.width}, nn::init::normal(c.deviation));
-  for (int64_t layer = 0; layer < c.layers; ++layer) blocks.emplace_back(c, layer);
-  if (!c.tied) head = nn::Parameter({c.vocab, c.width}, nn::init::normal(c.deviation));
+    positions = nn::Parameter({c.max_length, c.width}, nn::init::normal(c.deviation), tp.whole());
+  for (int64_t layer = 0; layer < c.layers; ++layer) blocks.emplace_back(c, layer, tp);
+  if (!c.tied)
+    head = parallel::vocab_parameter(tp, c.vocab, c.width, nn::init::normal(c.deviation));
 }
 
 Tensor Gpt::operator()(const Tensor& ids, const Randomness& random) const {
-  return logits(hidden(ids, random));
+  Tensor all = logits(hidden(ids, random));
+  return tp.splits_tokens() ? reshape(all, {ids.size(0), ids.size(1), -1}) : all;
 }
 
 Tensor Gpt::loss(const Tensor& ids, const Tensor& targets, const Randomness& random,
@@ -27,7 +29,9 @@ Tensor Gpt::loss(const Tensor& ids, const Tensor& targets, const Randomness& ran
         " need targets of the "
         "same shape, got ",
         targets.describe());
-  return cross_entropy((*this)(ids, random), targets, options);
+  Tensor own = own_logits(hidden(ids, random));
+  if (tp.splits_tokens()) own = reshape(own, {ids.size(0), ids.size(1), -1});
+  return vocab_cross_entropy(tp.group, std::move(own), targets, config.vocab, options);
 }
 
 Tensor Gpt::next_logits(const Tensor& ids, KvCache& cache) const {
@@ -42,17 +46,17 @@ Tensor Gpt::hidden(const Tensor& ids, Randomness random, KvCache* cache) const {
   check(first + T <= config.max_length, "a sequence of ", first + T, " tokens is longer than the ",
         config.max_length, " that this model was made for");
   check(!cache || !grad_enabled(), "what a cache keeps has no history: read with it under NoGrad");
+  check(!cache || !tp.is_cut(), "a cache is for one rank, but this model is cut over ", tp.ranks());
+  random.tokens = TokenRows(tp, ids.size(0), T);
   Philox forward;
   if (!drop.drops()) random.generator = nullptr;
   if (random.generator) forward = random.generator->next();
   auto run = [&](uint64_t place, auto f) {
     Generator own = detail::generator_of(forward, place);
-    return f(Randomness(random.generator ? &own : nullptr, random.first_sample));
+    return f(random.with(random.generator ? &own : nullptr));
   };
-  Tensor x = tokens(ids);
-  if (positions) x = x + slice(positions, 0, first, first + T);
-  Residual stream{
-      run(0, [&](const Randomness& r) { return drop(x, r.generator, r.elements(x)); })};
+  Tensor x = embedded(ids, random.tokens, first);
+  Residual stream{run(0, [&](const Randomness& r) { return drop(x, r.generator, r.elements(x)); })};
   x = {};
   for (size_t i = 0; i < blocks.size(); ++i)
     stream = run(i + 1, [&](const Randomness& r) {
@@ -60,6 +64,13 @@ Tensor Gpt::hidden(const Tensor& ids, Randomness random, KvCache* cache) const {
     });
   if (cache) cache->advance(T);
   return norm(stream);
+}
+
+Tensor Gpt::embedded(const Tensor& ids, const TokenRows& rows, int64_t first) const {
+  Tensor x = tokens(ids);
+  if (!positions) return x;
+  if (rows.is_cut()) return x + embedding(positions, rows.positions(ids.size(0), ids.device()));
+  return x + slice(positions, 0, first, first + ids.size(1));
 }
 
 Residual Gpt::run_block(const Block& block, Residual stream, const Randomness& random,
@@ -80,8 +91,11 @@ Residual Gpt::run_block(const Block& block, Residual stream, const Randomness& r
   return stream;
 }
 
+Tensor Gpt::own_logits(const Tensor& hidden) const {
+  return column_linear(tp, hidden, config.tied ? tokens.weight : head);
+}
 Tensor Gpt::logits(const Tensor& hidden) const {
-  return linear(hidden, config.tied ? tokens.weight : head);
+  return gather_logits(tp.group, own_logits(hidden), config.vocab);
 }
 
 }  // namespace gradus

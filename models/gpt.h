@@ -7,22 +7,26 @@
 //   nn::initialize(gpt, 1);
 //   Generator random(2);
 //   gpt.loss(ids, targets, &random).backward();
+//
+// With a TensorParallel of several ranks each rank has a part of the heads, of the MLP and of the
+// vocabulary, and computes the same loss; or, under sequence parallelism, of the tokens between them, too.
 #include "models/transformer.h"
-#include "nn/embedding.h"
+#include "parallel/vocab_parallel.h"
 
 namespace gradus {
 
 struct Gpt final : nn::Module {
   GptConfig config;
-  nn::Embedding tokens;     // (V, C)
-  nn::Parameter positions;  // (max_length, C); absent with rotary positions
+  parallel::TensorParallel tp;
+  parallel::VocabEmbedding tokens;  // (V, C)
+  nn::Parameter positions;          // (max_length, C); absent with rotary positions
   nn::Dropout drop;
   std::vector<Block> blocks;
   Norm norm;
   nn::Parameter head;             // (V, C); absent when tied to the token table
   bool recompute_blocks = false;  // keep only what enters a block for backward, and run it twice
 
-  explicit Gpt(const GptConfig& config);
+  explicit Gpt(const GptConfig& config, const parallel::TensorParallel& tp = {});
 
   /// Logits of the token that follows each of ids (B, T): (B, T, V). `random` is for dropout, which is
   /// on in training (a Generator* will do): one stream is used, whatever the number of layers.
@@ -33,7 +37,8 @@ struct Gpt final : nn::Module {
   /// Reads ids (B, T) after what is in the cache, without recording: logits of what comes next (B, V).
   Tensor next_logits(const Tensor& ids, KvCache& cache) const;
 
-  /// The two halves: up to the last norm (B, T, C); and from there, (…, C) → (…, V).
+  /// The two halves: up to the last norm (B, T, C), or where tokens are cut this rank's rows of it; and from
+  /// there, (…, C) → (…, V), on all ranks.
   Tensor hidden(const Tensor& ids, Randomness random = {}, KvCache* cache = nullptr) const;
   Tensor logits(const Tensor& hidden) const;
 
@@ -43,6 +48,10 @@ struct Gpt final : nn::Module {
   }
 
  private:
+  /// (…, C) → this rank's columns of the logits, of all tokens.
+  Tensor own_logits(const Tensor& hidden) const;
+  /// The vectors that the first block reads.
+  Tensor embedded(const Tensor& ids, const TokenRows& rows, int64_t first_position) const;
   Residual run_block(const Block& block, Residual stream, const Randomness& random,
                      KvCache* cache) const;
 };

@@ -1,6 +1,6 @@
 #pragma once
 #include "models/config.h"
-#include "nn/linear.h"
+#include "parallel/tensor_parallel.h"
 
 namespace gradus {
 
@@ -8,10 +8,12 @@ namespace gradus {
 ///   GELU     down(gelu(up x))            up: C → inner width
 ///   SwiGLU   down(silu(g) ⊙ u)           (g, u) = up x:  C → twice the inner width, gate rows first
 struct Mlp final : nn::Module {
-  nn::Linear up, down;
+  parallel::ColumnLinear up;
+  parallel::RowLinear down;
 
-  explicit Mlp(const GptConfig& config);
-  Tensor operator()(const Tensor& x) const { return apply_with(down.bias, x); }  // (B, T, C) → same
+  explicit Mlp(const GptConfig& config, const parallel::TensorParallel& tp = {});
+  /// (B, T, C), or rows of it, → the same.
+  Tensor operator()(const Tensor& x) const { return apply_with(down.bias, x); }
   /// The same less down.bias, for a caller that adds it on the way (it may be undefined).
   Tensor without_bias(const Tensor& x) const { return apply_with({}, x); }
   void fields(nn::Fields& f) override { f("up", up)("down", down); }

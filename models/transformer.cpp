@@ -19,9 +19,10 @@ Tensor Residual::sum() const {
   return x + gradus::dropout(y, dropout, mask, {.first = first_element});
 }
 
-Norm::Norm(const GptConfig& c)
-    : weight({c.width}, nn::init::ones()), kind_(c.norm), epsilon_(c.epsilon) {
-  if (kind_ == NormKind::layer && c.bias) bias = nn::Parameter({c.width}, nn::init::zeros());
+Norm::Norm(const GptConfig& c, const parallel::TensorParallel& tp)
+    : weight({c.width}, nn::init::ones(), tp.whole()), kind_(c.norm), epsilon_(c.epsilon) {
+  if (kind_ != NormKind::layer || !c.bias) return;
+  bias = nn::Parameter({c.width}, nn::init::zeros(), tp.whole());
 }
 
 Tensor Norm::operator()(const Tensor& x) const {
@@ -31,10 +32,8 @@ Tensor Norm::operator()(const Tensor& x) const {
 
 Tensor Norm::operator()(Residual& s) const {
   if (!s.branch) return (*this)(s.x);
-  const AddNormOptions options{.epsilon = epsilon_,
-                               .dropout = s.dropout,
-                               .mask = s.mask,
-                               .first_element = s.first_element};
+  const AddNormOptions options{
+      .epsilon = epsilon_, .dropout = s.dropout, .mask = s.mask, .first_element = s.first_element};
   AddNorm both = kind_ == NormKind::rms
                      ? add_rms_norm(s.x, s.branch, s.bias, weight, options)
                      : add_layer_norm(s.x, s.branch, s.bias, weight, bias, options);
@@ -42,8 +41,8 @@ Tensor Norm::operator()(Residual& s) const {
   return both.normal;
 }
 
-Block::Block(const GptConfig& c, int64_t layer)
-    : norm1(c), attention(c, layer), norm2(c), mlp(c), drop(c.dropout) {}
+Block::Block(const GptConfig& c, int64_t layer, const parallel::TensorParallel& tp)
+    : norm1(c, tp), attention(c, layer, tp), norm2(c, tp), mlp(c, tp), drop(c.dropout) {}
 
 Residual Block::operator()(Residual s, const Randomness& random, KvCache* cache) const {
   Tensor n = norm1(s);

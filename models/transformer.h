@@ -16,8 +16,8 @@ namespace gradus {
 
 /// The residual stream with a branch that is still to be added: x + drop(branch + bias).
 struct Residual {
-  Tensor x;         // (B, T, C)
-  Tensor branch{};  // (B, T, C); undefined if x is all of it
+  Tensor x;         // (B, T, C), or where tokens are cut rows of (B·T, C)
+  Tensor branch{};  // of the same shape; undefined if x is all of it
   Tensor bias{};    // (C) of the branch's last linear layer, or undefined
   double dropout = 0;
   Philox mask{};
@@ -34,7 +34,7 @@ struct Norm final : nn::Module {
   nn::Parameter weight;  // γ (C)
   nn::Parameter bias;    // β (C), or absent
 
-  explicit Norm(const GptConfig& config);
+  explicit Norm(const GptConfig& config, const parallel::TensorParallel& tp = {});
   Tensor operator()(const Tensor& x) const;
   /// Adds the branch to x, and returns the norm of the sum.
   Tensor operator()(Residual& stream) const;
@@ -52,7 +52,7 @@ struct Block final : nn::Module {
   Mlp mlp;
   nn::Dropout drop;
 
-  Block(const GptConfig& config, int64_t layer);
+  Block(const GptConfig& config, int64_t layer, const parallel::TensorParallel& tp = {});
   Residual operator()(Residual stream, const Randomness& random, KvCache* cache = nullptr) const;
   void fields(nn::Fields& f) override {
     f("norm1", norm1)("attention", attention)("norm2", norm2)("mlp", mlp)("drop", drop);

@@ -106,6 +106,27 @@ mutant models/transformer.cpp 's/first_element = random.elements\(branch\).first
 mutant models/bert_block.cpp 's/random.head_rows\(heads_\)/{}/'                              'Places.*Bert*'
 mutant train/step.cpp    's/dropout\(&state_.dropout, first\)/dropout(\&state_.dropout)/'     'StepRunner.R5*'
 mutant train/step.cpp    's/state_.dropout.restore\(masks\);//'                              'StepRunner.R5*'
+# tensor and sequence parallelism
+tensor='TensorParallel.*:TensorParallelGpt.*:TensorParallelBert.*'
+mutant parallel/collectives.cpp 's/partial = consumer == Consumer::split/partial = consumer != Consumer::split/' 'Collectives.*'
+mutant parallel/collectives.cpp 's/return reduce_from\(group, dy\);/return dy;/'              'Collectives.*'
+mutant parallel/collectives.cpp 's/first = n \* group\.rank\(\)/first = n * 0/'              'Collectives.*'
+mutant parallel/tensor_parallel.cpp 's/\.partial_grad = splits_tokens\(\)/.partial_grad = false/' "$tensor"
+mutant parallel/tensor_parallel.cpp 's/\(\{out\}, nn::init::zeros\(\), tp\.whole\(\)\)/({out}, nn::init::zeros())/' "$tensor"
+mutant parallel/tensor_parallel_ops.cpp 's/return bias \? y \+ bias : y;/return bias ? y + bias * double(tp.ranks()) : y;/' "$tensor"
+mutant parallel/tensor_parallel_ops.cpp 's/sum = begin_sum\(tp, gemm\(dY, W\)\)/sum = Started(gemm(dY, W))/' "$tensor"
+mutant parallel/tensor_parallel_ops.cpp 's/^  tp\.group\.all_reduce_into\(y\);//' "$tensor"
+mutant parallel/tensor_parallel_ops.cpp 's/Tensor dY = gathered\(tp, dy\), dx;/Tensor dY = rows_of(dy), dx;/' "$tensor"
+mutant ops/gemm_tensor.cpp 's/(gemm_into\(into->buffer, t\(dY\), X, into->beta\(\)\);)/\1 return into->buffer;/' 'TensorParallel.WeightGradients*'
+mutant parallel/vocab_parallel.cpp 's/first = tp\.rank\(\) \* part\.size\(0\)/first = 0/' 'VocabParallel.*'
+mutant parallel/vocab_cross_entropy.cu 's/in\.n = vocabulary;/in.n = z.size(-1);/'            'VocabParallel.Oracle*'
+mutant parallel/vocab_cross_entropy.cu 's/std::clamp\(vocabulary - in\.first, int64_t\(0\), in\.width\)/in.width/' 'VocabParallel.*'
+mutant parallel/vocab_cross_entropy.cu 's/may_overwrite && !detail::keeps_graph\(\)/may_overwrite/' 'VocabParallel.LogitsThat*'
+mutant models/mlp.cpp    's/\.pieces = pieces\(c\)/.pieces = 1/'                              'TensorParallelGpt.*'
+mutant models/places.cpp 's/parallel::Consumer::split/parallel::Consumer::replicated/'        'TensorParallelGpt.*'
+mutant models/places.cpp 's/first = tp\.rank\(\) \* own;/first = 0;/'                        'TensorParallelGpt.*'
+mutant models/places.cpp 's/, first = tp\.rank\(\) \* rows;/;/'                              "$tensor"
+mutant models/bert.cpp   's/on_cut_tokens->shard = tp\.whole\(\)/(void)on_cut_tokens/'        'TensorParallelBert.*'
 
 echo "$caught mutants caught, $survived not"
 ((survived == 0 && caught >= 12))
