@@ -3,12 +3,13 @@
 #   core/x.cpp ─▶ build/cpu/core/x.cpp.o ─┬▶ build/cpu/{libgradus.a, gradus, run_tests}
 #   ops/y.cu   ─▶ build/cpu/ops/y.cu.o  ──┘  build/cpu/tutorials/…, build/cpu/bench/…
 #
-# build/cuda with CUDA, build/san with SAN=1 (AddressSanitizer, UndefinedBehaviorSanitizer).
+# build/cuda with CUDA, build/san with SAN=1 (AddressSanitizer, UndefinedBehaviorSanitizer),
+# build/tsan with TSAN=1 (ThreadSanitizer).
 # Files are found by wildcards: a new one is listed nowhere. `make help` lists what can be made.
 SHELL  := /bin/bash
 CXX    ?= g++
 NVCC   ?= nvcc
-OPT    ?= $(if $(call yes,SAN),-O1,-O3) -g1
+OPT    ?= $(if $(filter 1,$(SAN) $(TSAN)),-O1,-O3) -g1
 MARCH  ?= native
 PREFIX ?= /usr/local
 SETUP  ?= 1
@@ -23,7 +24,7 @@ all: # the default goal, below
 
 # ---- What this machine has: looked up once for each combination of choices, kept in build/ -------
 
-CHOICES := $(foreach v,CXX NVCC MARCH CUDA CUDA_ARCH NCCL MPI EIGEN SAN,$v='$($v)')
+CHOICES := $(foreach v,CXX NVCC MARCH CUDA CUDA_ARCH NCCL MPI EIGEN SAN TSAN,$v='$($v)')
 CONFIG  := build/config-$(firstword $(shell cksum <<< "$(CHOICES)")).mk
 ifneq ($(filter-out clean format fuzz layers help,$(or $(MAKECMDGOALS),all)),)
   include $(CONFIG)
@@ -43,9 +44,10 @@ $(CONFIG): core/setup/packages.sh core/setup/configure.sh
 # -Wno-maybe-uninitialized: g++ 12 warns of its own AVX-512 intrinsics, wherever they are inlined.
 # -diag-suppress 177: nvcc takes a trait that only `requires` reads for an unused member.
 
-B         := build/$(if $(call yes,SAN),san,$(if $(call yes,CUDA),cuda,cpu))
+B         := build/$(if $(call yes,SAN),san,$(if $(call yes,TSAN),tsan,$(if $(call yes,CUDA),cuda,cpu)))
 SANITIZE  := $(if $(call yes,SAN),-fsanitize=address -fsanitize=undefined \
-               -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+               -fno-sanitize-recover=undefined -fno-omit-frame-pointer,$(if \
+               $(call yes,TSAN),-fsanitize=thread))
 WARN      := -Wall -Wextra -Wno-unknown-pragmas -Wno-maybe-uninitialized
 HOST      := $(OPT) -march=$(MARCH) $(COPIES) -fno-math-errno -fno-trapping-math -fopenmp $(SANITIZE) $(WARN)
 DEFINES   := $(foreach v,CUDA NCCL MPI,$(if $(call yes,$v),-DGRADUS_$v))

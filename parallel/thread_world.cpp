@@ -62,9 +62,22 @@ void ThreadWorld::check_hope(int rank, const Missing& missing) const {
           ", which has returned");
 }
 
-void ThreadWorld::time_is_up(int rank, const Missing& missing) const {
-  fail("rank ", rank, " has waited for ", options_.timeout, " s in ", ranks_[size_t(rank)].place,
-       "; not there: ", ranks_text(missing()), report());
+/// Fails for all at once, while the others still are where they wait.
+void ThreadWorld::time_is_up(int rank, const Missing& missing) {
+  std::ostringstream out;
+  out << "rank " << rank << " has waited for " << options_.timeout << " s in "
+      << ranks_[size_t(rank)].place << "; not there: " << ranks_text(missing()) << report();
+  note_failure(rank, out.str());
+  throw Error(out.str());
+}
+
+/// The first counts. Under the lock.
+void ThreadWorld::note_failure(int rank, const std::string& text) {
+  if (first_failed_ < 0) {
+    first_failed_ = rank;
+    error_ = text;
+  }
+  for (Rank& other : ranks_) other.wake.notify_one();
 }
 
 std::string ThreadWorld::report() const {

@@ -76,7 +76,8 @@ class ThreadWorld {
     bool waits = false, returned = false;
   };
   void check_hope(int rank, const Missing& missing) const;
-  [[noreturn]] void time_is_up(int rank, const Missing& missing) const;
+  [[noreturn]] void time_is_up(int rank, const Missing& missing);
+  void note_failure(int rank, const std::string& text);
   std::string report() const;
 
   RankOptions options_;

@@ -4,16 +4,18 @@
 #
 #   tests/run.sh BUILD_FOLDER            everything
 #   tests/run.sh BUILD_FOLDER FILTER     only the GoogleTest cases of this filter
+#   tests/run.sh BUILD_FOLDER FILTER parallel_tests     of this program
 build=$1
 filter=${2:-}
+tests=${3:-run_tests}
 limit=1200  # seconds for one program: a hang is a failure
 passed=0 failed=0 skipped=0
 
 # A case ends in a line "[ RESULT ] Suite.Case (N ms)". One that has none, because another one crashed
 # before its turn, has failed.
 cases() {
-  local log=$build/run_tests.log status planned ok skip bad
-  timeout --foreground $limit "$build/run_tests" --gtest_color=no --gtest_filter="${filter:-*}" 2>&1 | tee "$log" |
+  local log=$build/$tests.log status planned ok skip bad
+  timeout --foreground $limit "$build/$tests" --gtest_color=no --gtest_filter="${filter:-*}" 2>&1 | tee "$log" |
     sed -unE 's/^\[-{10}\] ([0-9]+ tests? from .*) \(([0-9]+ ms) total\)/  \1, \2/p'
   status=${PIPESTATUS[0]}
   planned=$(sed -nE 's/^\[={10}\] Running ([0-9]+) tests? .*/\1/p;T;q' "$log")
@@ -23,7 +25,7 @@ cases() {
   ((status == 0 || bad > 0)) || bad=1
   if ((bad > 0)); then
     grep -vE '^$|^\[( RUN|       OK|-{10})' "$log"
-    echo "run_tests: $bad failed, exit status $status, last started:$(grep '\[ RUN' "$log" | tail -n 1 | cut -d ']' -f 2)"
+    echo "$tests: $bad failed, exit status $status, last started:$(grep '\[ RUN' "$log" | tail -n 1 | cut -d ']' -f 2)"
   fi
   passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 }

@@ -11,7 +11,7 @@ unfake() { rm -f "${@/#/$dir/}"; }
 run() {
   local script=$1
   shift
-  out=$(env PATH="$dir:$PATH" CXX=g++ NVCC=nvcc MARCH=native CUDA= CUDA_ARCH= NCCL=0 MPI=0 EIGEN= SAN= \
+  out=$(env PATH="$dir:$PATH" CXX=g++ NVCC=nvcc MARCH=native CUDA= CUDA_ARCH= NCCL=0 MPI=0 EIGEN= SAN= TSAN= \
             SETUP=1 "$@" "core/setup/$script" 2>&1)
   status=$?
 }
@@ -41,6 +41,8 @@ run configure.sh CUDA=0 NCCL=1
 expect 1 "NCCL=1 needs .*CUDA=1"
 run configure.sh CUDA=1 SAN=1
 expect 1 "SAN=1"
+run configure.sh SAN=1 TSAN=1
+expect 1 "TSAN=1 exclude each other"
 
 # B1: architectures. This nvcc knows two, and builds nothing: all is said before it is asked to.
 fake nvcc 'case $* in

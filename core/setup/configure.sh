@@ -1,6 +1,6 @@
 #!/bin/bash
 # Finds what this machine has, prints it on one screen (stderr) and writes it as make variables
-# (stdout). make calls it with the choices CXX NVCC MARCH CUDA CUDA_ARCH NCCL MPI EIGEN SAN in the
+# (stdout). make calls it with the choices CXX NVCC MARCH CUDA CUDA_ARCH NCCL MPI EIGEN SAN TSAN in the
 # environment; an empty one means: look. What a program prints gets into a flag only where it
 # matched a pattern as a whole.
 set -u
@@ -22,7 +22,7 @@ header() { $CXX -x c++ -std=c++20 -M "${@:2}" - <<< "#include <$1>" 2> /dev/null
 
 includes=() libraries=()
 cxx=$(program "$CXX") nvcc=$(program "$NVCC")
-for choice in CUDA NCCL MPI SAN; do
+for choice in CUDA NCCL MPI SAN TSAN; do
   [[ ${!choice} =~ ^[01]?$ ]] || die "$choice=${!choice}: it can be 0 or 1"
 done
 echo "what this machine has, and the make variable that changes it:" >&2
@@ -98,9 +98,10 @@ gencode() {
 
 gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU ')
 cuda=0 flags=
-if [ "$SAN" = 1 ]; then
-  [ "$CUDA" != 1 ] || die "SAN=1 instruments the CPU build: it goes without CUDA=1"
-  say CUDA "off: SAN=1 instruments the CPU build" SAN=
+if [ "$SAN" = 1 ] || [ "$TSAN" = 1 ]; then
+  [ "$SAN$TSAN" != 11 ] || die "SAN=1 and TSAN=1 exclude each other: they are two builds"
+  [ "$CUDA" != 1 ] || die "SAN=1 and TSAN=1 instrument the CPU build: they go without CUDA=1"
+  say CUDA "off: SAN=1 and TSAN=1 instrument the CPU build" "SAN= TSAN="
 elif [ "$CUDA" = 0 ]; then
   say CUDA "off: CUDA=0" "CUDA=0|1"
 elif ! has_command "$nvcc"; then
