@@ -123,9 +123,9 @@ mutant parallel/vocab_cross_entropy.cu 's/in\.n = vocabulary;/in.n = z.size(-1);
 mutant parallel/vocab_cross_entropy.cu 's/std::clamp\(vocabulary - in\.first, int64_t\(0\), in\.width\)/in.width/' 'VocabParallel.*'
 mutant parallel/vocab_cross_entropy.cu 's/may_overwrite && !detail::keeps_graph\(\)/may_overwrite/' 'VocabParallel.LogitsThat*'
 mutant models/mlp.cpp    's/\.pieces = pieces\(c\)/.pieces = 1/'                              'TensorParallelGpt.*'
-mutant models/places.cpp 's/parallel::Consumer::split/parallel::Consumer::replicated/'        'TensorParallelGpt.*'
-mutant models/places.cpp 's/first = tp\.rank\(\) \* own;/first = 0;/'                        'TensorParallelGpt.*'
-mutant models/places.cpp 's/, first = tp\.rank\(\) \* rows;/;/'                              "$tensor"
+mutant models/shares.cpp 's/parallel::Consumer::split/parallel::Consumer::replicated/'        'TensorParallelGpt.*'
+mutant models/shares.cpp 's/first = tp\.rank\(\) \* own;/first = 0;/'                        'TensorParallelGpt.*'
+mutant models/shares.cpp 's/, first = tp\.rank\(\) \* rows;/;/'                              "$tensor"
 mutant models/bert.cpp   's/on_cut_tokens->shard = tp\.whole\(\)/(void)on_cut_tokens/'        'TensorParallelBert.*'
 
 echo "$caught mutants caught, $survived not"

@@ -1,4 +1,4 @@
-#include "models/places.h"
+#include "models/shares.h"
 
 #include "ops/ops.h"
 #include "parallel/collectives.h"
