@@ -12,10 +12,13 @@
 // The exit code is 0 if all that was expected was true: so the tutorials run as tests.
 #include <chrono>
 #include <cmath>
+#include <concepts>
 #include <cstdio>
 #include <functional>
 #include <initializer_list>
 #include <iostream>
+#include <sstream>
+#include <string>
 
 #include "ops/ops.h"
 
@@ -30,6 +33,14 @@ template <class... Values>
 void say(const Values&... values) {
   std::cout << "  ";
   (std::cout << ... << values) << "\n";
+}
+
+/// Values one after the other, for a statement with numbers: expect(sentence(n, " ranks agree"), …).
+template <class... Values>
+std::string sentence(const Values&... values) {
+  std::ostringstream text;
+  (text << ... << values);
+  return text.str();
 }
 
 /// States `what` and throws Error unless it is so.
@@ -56,6 +67,13 @@ inline void expect_near(Message what, const Tensor& got, const Tensor& want, dou
           ", expected ", want.at(i), " ± ", tolerance);
   ++expectations;
   say("✓ ", what.text);
+}
+
+/// The same of a sentence.
+void expect(const std::same_as<std::string> auto& what, bool is_so) { expect(what.c_str(), is_so); }
+void expect_near(const std::same_as<std::string> auto& what, const auto& got, const auto& want,
+                 double tolerance) {
+  expect_near(what.c_str(), got, want, tolerance);
 }
 
 /// `action` throws an Error whose text contains `words`; the text is printed.
