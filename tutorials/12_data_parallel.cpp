@@ -42,8 +42,8 @@ struct Mlp final : nn::Module {
   void fields(nn::Fields& f) override { f("first", first)("second", second); }
   /// Σ w_i ℓ_i over the samples of a rank.
   Tensor loss(const Tensor& w, const Communicator& world = {}) const {
-    const int64_t n = kSamples / world.size(), first = n * world.rank();
-    const auto mine = [&](const Tensor& t) { return slice(t, 0, first, first + n); };
+    const int64_t n = kSamples / world.size(), from = n * world.rank();
+    const auto mine = [&](const Tensor& t) { return slice(t, 0, from, from + n); };
     const Tensor error = second(tanh(first(mine(x)))) - mine(y);
     return sum(mine(w) * error * error);
   }
