@@ -30,7 +30,8 @@ void fill_words(const Philox& stream, const IndexMap& elements, int64_t i, uint3
 }
 
 template <class T>
-void drop_cpu(const DropMask& mask, const IndexMap& elements, const T* x, T* y, int64_t begin, int64_t end) {
+void drop_cpu(const DropMask& mask, const IndexMap& elements, const T* x, T* y, int64_t begin,
+              int64_t end) {
   using C = Compute<T>;
   constexpr int64_t kPiece = 1024;
   uint32_t words[kPiece];
@@ -66,7 +67,8 @@ __global__ void dropout_kernel(int64_t n, DropMask mask, IndexMap elements, bool
     if (kBlocks) words = mask.stream.block(elements(uint64_t(i + b)) / 4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const uint32_t word = kBlocks ? words.lane(k) : mask.stream.word(elements(uint64_t(i + b + k)));
+      const uint32_t word =
+          kBlocks ? words.lane(k) : mask.stream.word(elements(uint64_t(i + b + k)));
       out.v[b + k] = T(mask(word, C(in.v[b + k])));
     }
   }
@@ -77,7 +79,8 @@ __global__ void dropout_kernel(int64_t n, DropMask mask, IndexMap elements, bool
 }
 
 template <class T>
-void drop_cuda(Device device, const DropMask& mask, const IndexMap& elements, const T* x, T* y, int64_t n) {
+void drop_cuda(Device device, const DropMask& mask, const IndexMap& elements, const T* x, T* y,
+               int64_t n) {
   constexpr int V = sizeof(T) == 2 ? 8 : 4, kThreads = 256;
   bool wide = aligned_to(sizeof(T) * V, x) && aligned_to(sizeof(T) * V, y);
   unsigned blocks = unsigned((n + kThreads * V - 1) / (kThreads * V));

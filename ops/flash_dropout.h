@@ -18,7 +18,7 @@ struct FlashDropout {
   Philox stream;
   uint32_t threshold;
   int tq, tk;
-  uint64_t first_head;         // of head_rows: an IndexMap
+  uint64_t first_head;             // of head_rows: an IndexMap
   uint32_t head_run, head_stride;  // in 32 bits, and never 0
 
   FlashDropout() = default;

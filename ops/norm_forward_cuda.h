@@ -84,7 +84,8 @@ void forward_cuda(Device device, const Forward<T>& f) {
   };
   if constexpr (sizeof(T) < 8) {
     const unsigned width = row_width<T>(f.n, kForwardPacks);
-    if (width <= 256 && is_held<T>(f.n, f.first_element, {f.x, f.gamma, f.beta, f.y, f.branch, f.bias, f.sum})) {
+    if (width <= 256 &&
+        is_held<T>(f.n, f.first_element, {f.x, f.gamma, f.beta, f.y, f.branch, f.bias, f.sum})) {
       const dim3 threads = rows_of(width, kForwardThreads);
       const size_t bytes = ForwardRows<kAdds, T>::kBytes;
       auto kernel = forward_kernel<kAdds, T>;

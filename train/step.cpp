@@ -46,8 +46,7 @@ StepRunner::StepRunner(RunState& state, const TrainingData& data, const Settings
 Tensor StepRunner::loss_of_part(const Batch& batch, int64_t part, double share) {
   const int64_t rows = settings_.batch / settings_.accumulate, first = part * rows;
   const Randomness dropout(&state_.dropout, first);
-  if (state_.model.bert)
-    return masked_loss_sum(state_.model, batch, first, rows, dropout) * share;
+  if (state_.model.bert) return masked_loss_sum(state_.model, batch, first, rows, dropout) * share;
   return loss_sum(state_.model, batch_.inputs(first, rows), batch_.targets(first, rows), dropout,
                   share);
 }

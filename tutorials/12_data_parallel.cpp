@@ -52,7 +52,7 @@ struct Mlp final : nn::Module {
 Tensor gradient(const Mlp& mlp, const Tensor& loss) { return grad(loss, {mlp.first.weight})[0]; }
 
 // f64 rounds by 1.1e-16; twelve samples of size 10 in another order differ by a hundred times that.
-const double kRounding = 1e-12;
+const double kTiny = 1e-12;
 
 void one_sum_many_ranks() {
   section("A gradient is a sum, and sums may be cut");
@@ -63,7 +63,7 @@ void one_sum_many_ranks() {
     const Mlp mlp;
     got[size_t(world.rank())] = world.all_reduce(gradient(mlp, mlp.loss(kMean, world)));
   });
-  expect_near("the sum over three ranks is the gradient of one", got[0], want, kRounding);
+  expect_near("the sum over three ranks is the gradient of one", got[0], want, kTiny);
   expect("every rank has the same bits of it", got[0].to_vector() == got[2].to_vector());
 }
 
@@ -87,7 +87,7 @@ void counts() {
   const double off = max(abs(of_means - want)).item() / max(abs(want)).item();
   say("the mean of two means is wrong by ", int(100 * off + 0.5), " %");
   expect("which no test with equal counts would see", off > 0.05);
-  expect_near("sum the counts first, begin each backward from 1/N", of_sums, want, kRounding);
+  expect_near("sum the counts first, begin each backward from 1/N", of_sums, want, kTiny);
 }
 
 // ---- 3.  How a sum travels: each rank talks to its neighbours. Of n parts, part p goes once around and is
@@ -114,7 +114,7 @@ void a_ring() {
     const Tensor mine = drawn({24}, uint64_t(world.rank()));
     const Tensor ring = ring_sum(world, mine, sent), library = world.all_reduce(mine);
     if (world.rank() != 3) return;
-    expect_near("it yields what all_reduce does", ring, library, kRounding);
+    expect_near("it yields what all_reduce does", ring, library, kTiny);
     expect("and a rank sent 24 · 2 · 3/4 numbers", sent == 36);
   });
 }

@@ -35,8 +35,7 @@ const Tensor c = drawn({6, 4}, 5).detach();
 const Tensor Y = linear(gelu(linear(X, W1)), W2, b);
 const Tensors d = grad(sum(Y * c), {X, W1, W2, b});  // of these, in this order
 
-const double kRounding =
-    1e-13;  // sums of at most 8 products of size 10 in another order: 8 · 10 · 1e-16
+const double kTiny = 1e-13;  // sums of 8 products of size 10 in another order
 
 /// This rank's half of x, as a leaf.
 Tensor half(const Tensor& x, int dim, int rank) {
@@ -48,10 +47,10 @@ void which_way() {
   section("Why this way round");
   const Tensor h0 = linear(X, half(W1, 0, 0)), h1 = linear(X, half(W1, 0, 1));
   expect_near("rows of W₁ make columns of H: gelu of the halves are the halves of gelu",
-              cat({gelu(h0), gelu(h1)}, 1), gelu(linear(X, W1)), kRounding);
+              cat({gelu(h0), gelu(h1)}, 1), gelu(linear(X, W1)), kTiny);
   const Tensor p0 = linear(half(X, 1, 0), half(W1, 1, 0)),
                p1 = linear(half(X, 1, 1), half(W1, 1, 1));
-  expect_near("columns of W₁ make parts of a sum", p0 + p1, linear(X, W1), kRounding);
+  expect_near("columns of W₁ make parts of a sum", p0 + p1, linear(X, W1), kTiny);
   const double off = max(abs(gelu(p0) + gelu(p1) - gelu(linear(X, W1)))).item();
   say("gelu of a sum is not the sum of gelus: ", off, " between them");
   expect("so that a sum over the ranks would be needed before gelu, too", off > 0.1);
@@ -96,27 +95,25 @@ std::vector<Results> on_two_ranks(bool f_sums, bool bias_at_the_end = true) {
 void by_hand() {
   section("Two ranks, by hand");
   const auto r = on_two_ranks(true);
-  expect_near("Y", r[0].y, Y, kRounding);
-  expect_near("dX, on each rank all of it", r[1].d[0], d[0], kRounding);
-  expect_near("dW₁, a half of the rows on each", cat({r[0].d[1], r[1].d[1]}, 0), d[1], kRounding);
-  expect_near("dW₂, a half of the columns on each", cat({r[0].d[2], r[1].d[2]}, 1), d[2],
-              kRounding);
-  expect_near("db, on each rank all of it", r[0].d[3], d[3], kRounding);
+  expect_near("Y", r[0].y, Y, kTiny);
+  expect_near("dX, on each rank all of it", r[1].d[0], d[0], kTiny);
+  expect_near("dW₁, a half of the rows on each", cat({r[0].d[1], r[1].d[1]}, 0), d[1], kTiny);
+  expect_near("dW₂, a half of the columns on each", cat({r[0].d[2], r[1].d[2]}, 1), d[2], kTiny);
+  expect_near("db, on each rank all of it", r[0].d[3], d[3], kTiny);
 }
 
 void two_bugs() {
   section("Two bugs that do not crash");
   const auto no_sum = on_two_ranks(false);
   expect_near("without the sum in f's backward dW₁ is right", no_sum[0].d[1], half(d[1], 0, 0),
-              kRounding);
-  expect_near("dX is a half of a sum", no_sum[0].d[0] + no_sum[1].d[0], d[0], kRounding);
+              kTiny);
+  expect_near("dX is a half of a sum", no_sum[0].d[0] + no_sum[1].d[0], d[0], kTiny);
   const double apart = max(abs(no_sum[0].d[0] - no_sum[1].d[0])).item();
   expect(
       sentence("and the ranks differ by up to ", apart, ": all layers below learn something else"),
       apart > 0.1);
   const auto early = on_two_ranks(true, false);
-  expect_near("a bias that each rank adds before the sum is added twice", early[0].y, Y + b,
-              kRounding);
+  expect_near("a bias that each rank adds before the sum is added twice", early[0].y, Y + b, kTiny);
 }
 
 void the_library() {
@@ -142,8 +139,8 @@ void the_library() {
     });
     expect_near(sentence(n, " ranks: each draws its rows of the matrix that one draws"), cat(w, 0),
                 up.weight, 0);
-    expect_near("they yield the same Y", y[0], want, kRounding);
-    expect_near("and side by side the same gradient", cat(dw, 0), dW, kRounding);
+    expect_near("they yield the same Y", y[0], want, kTiny);
+    expect_near("and side by side the same gradient", cat(dw, 0), dW, kTiny);
   }
 }
 
