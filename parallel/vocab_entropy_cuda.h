@@ -47,7 +47,11 @@ __global__ void __launch_bounds__(256)
       z.store(to, [](int64_t, A) { return A(0); });
     } else {
       const entropy::Differentiate<A> d(in, r, dloss(r));
-      z.store(to, [&](int64_t j, A x) { return d(in.first + j, x); });
+      const int64_t target = in.column(r);
+      z.store(to, [&](int64_t j, A x) {
+        const A p = exp_for<T>((x - d.row.max) - d.row.log_sum);
+        return d.dloss * (p - (j == target ? d.at_target : d.elsewhere));
+      });
     }
     for (int64_t j = in.real + threadIdx.x; j < in.width; j += blockDim.x) to[j] = T(A(0));
   }

@@ -8,6 +8,7 @@
 #include "models/bert.h"
 #include "models/gpt.h"
 #include "parallel/run_ranks.h"
+#include "tests/devices.h"
 #include "tests/parallel/rank_helpers.h"
 
 namespace gradus {
@@ -77,32 +78,37 @@ struct Layout {
 // bias or a sum that is wrong counts 1e-3 and more.
 constexpr double kTolerance = 1e-12;
 
-/// loss(model, random) → a number.
+/// loss(model, random, device) → a number. On a GPU, whose ranks share it here, two of the layouts will do.
 template <class Model, class Config, class Loss>
 void expect_serial_gradients(const Config& config, const std::vector<Layout>& layouts, Loss loss) {
   constexpr int64_t kFirstSample = 2;
   auto serial = make<Model>(config);
   Generator masks(7);
-  Tensor expected = loss(*serial, Randomness(&masks, kFirstSample));
+  Tensor expected = loss(*serial, Randomness(&masks, kFirstSample), kCpu);
   expected.backward();
   const parallel::Gradients gradients = parallel::gradients_of(*serial);
-  for (const Layout& layout : layouts)
+  auto expect_on = [&](const Layout& layout, Device device) {
     parallel::run_ranks(layout.ranks, [&](Communicator world) {
       auto model = make<Model>(config, {world, layout.sequence});
+      model->to(device);
       model->recompute_blocks = layout.recompute;
       Generator own(7);
-      Tensor result = loss(*model, Randomness(&own, kFirstSample));
+      Tensor result = loss(*model, Randomness(&own, kFirstSample), device);
       EXPECT_NEAR(result.item() / expected.item(), 1, kTolerance) << layout.describe();
       result.backward();
       expect_gradients(*model, gradients, world, kTolerance, layout.describe());
     });
+  };
+  for (const Layout& layout : layouts) expect_on(layout, kCpu);
+  for (Device device : test_devices())
+    if (device.is_cuda()) expect_on({2, false}, device), expect_on({2, true}, device);
 }
 
-Tensor gpt_loss(const Gpt& gpt, const Randomness& random) {
+Tensor gpt_loss(const Gpt& gpt, const Randomness& random, Device device = kCpu) {
   Tensor targets = some_ids(4, kVocab);
   for (int64_t i : {0, 3, 8, 9, 10, 11, 12, 13, 14, 15})  // sample 1 has none
     targets.set(i, -100);
-  return gpt.loss(some_ids(1, kVocab), targets, random,
+  return gpt.loss(to(some_ids(1, kVocab), device), to(targets, device), random,
                   {.label_smoothing = 0.1, .reduction = Reduction::sum, .scale = 0.25});
 }
 
@@ -128,7 +134,7 @@ struct BertBatch {
   BertInputs inputs;
   BertTargets targets;
 
-  explicit BertBatch(bool asks = true) {
+  explicit BertBatch(bool asks = true, Device device = kCpu) {
     inputs = {some_ids(1, kVocab), some_ids(0, 2), full({kBatch, kLength}, 1, DType::u8)};
     for (int64_t i : {6, 7, 23}) inputs.mask.set(i, 0);
     targets.places = tensor({1, 4, 8, 13, 22}, {5}, DType::i64);
@@ -138,11 +144,14 @@ struct BertBatch {
       targets.places = zeros({0}, DType::i64);
       targets.words = zeros({0}, DType::i32);
     }
+    for (Tensor* t : {&inputs.ids, &inputs.types, &inputs.mask, &targets.places, &targets.words,
+                      &targets.random})
+      *t = to(*t, device);
   }
 };
 
-Tensor bert_loss(const Bert& bert, const Randomness& random) {
-  const BertBatch batch;
+Tensor bert_loss(const Bert& bert, const Randomness& random, Device device) {
+  const BertBatch batch(true, device);
   const BertLoss loss = bert.loss(batch.inputs, batch.targets, random);
   return loss.words.sum * 0.25 + loss.sentences.sum * 0.5;
 }

@@ -139,15 +139,17 @@ TEST(VocabParallel, LossIsThatOfTheWholeVocabulary) {
     const Tensor dy = random_values(loss.shape(), 3);
     loss.backward(dy);
     run_ranks(c.ranks, [&](Communicator world) {
-      for (bool given_away : {false, true}) {
-        Tensor mine = columns_of(world, z, 1000).requires_grad_();
-        Tensor ours = given_away ? vocab_cross_entropy(world, mine * 1.0, targets, V, c.options)
-                                 : vocab_cross_entropy(world, mine, targets, V, c.options);
-        expect_close(ours.to_vector(), loss.to_vector(), 1, 1e-13, "loss");
-        ours.backward(dy);
-        expect_close(mine.grad().to_vector(), columns_of(world, serial.grad(), 0).to_vector(),
-                     size_t(mine.size(-1)), 1e-13, "dz on " + std::to_string(world.size()));
-      }
+      for (Device device : test_devices())
+        for (bool given_away : {false, true}) {
+          const Tensor ids = to(targets, device);
+          Tensor mine = to(columns_of(world, z, 1000), device).requires_grad_();
+          Tensor ours = given_away ? vocab_cross_entropy(world, mine * 1.0, ids, V, c.options)
+                                   : vocab_cross_entropy(world, mine, ids, V, c.options);
+          expect_close(ours.to_vector(), loss.to_vector(), 1, 1e-13, "loss");
+          ours.backward(to(dy, device));
+          expect_close(mine.grad().to_vector(), columns_of(world, serial.grad(), 0).to_vector(),
+                       size_t(mine.size(-1)), 1e-13, "dz on " + std::to_string(world.size()));
+        }
     });
   }
 }
