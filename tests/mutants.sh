@@ -115,8 +115,7 @@ mutant parallel/tensor_parallel.cpp 's/\.partial_grad = splits_tokens\(\)/.parti
 mutant parallel/tensor_parallel.cpp 's/\(\{out\}, nn::init::zeros\(\), tp\.whole\(\)\)/({out}, nn::init::zeros())/' "$tensor"
 mutant parallel/tensor_parallel_ops.cpp 's/return bias \? y \+ bias : y;/return bias ? y + bias * double(tp.ranks()) : y;/' "$tensor"
 mutant parallel/tensor_parallel_ops.cpp 's/sum = begin_sum\(tp, gemm\(dY, W\)\)/sum = Started(gemm(dY, W))/' "$tensor"
-mutant parallel/tensor_parallel_ops.cpp 's/^  tp\.group\.all_reduce_into\(y\);//' "$tensor"
-mutant parallel/tensor_parallel_ops.cpp 's/Tensor dY = gathered\(tp, dy\), dx;/Tensor dY = rows_of(dy), dx;/' "$tensor"
+mutant parallel/tensor_parallel_ops.cpp 's/apply\(RowLinearOp\{\.tp = tp\}, x/apply(RowLinearOp{}, x/' "$tensor"
 mutant ops/gemm_tensor.cpp 's/(gemm_into\(into->buffer, t\(dY\), X, into->beta\(\)\);)/\1 return into->buffer;/' 'TensorParallel.WeightGradients*'
 mutant parallel/vocab_parallel.cpp 's/first = tp\.rank\(\) \* part\.size\(0\)/first = 0/' 'VocabParallel.*'
 mutant parallel/vocab_cross_entropy.cu 's/in\.n = vocabulary;/in.n = z.size(-1);/'            'VocabParallel.Oracle*'
