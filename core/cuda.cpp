@@ -1,5 +1,6 @@
 #include "core/cuda.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "core/thread_device.h"
@@ -124,11 +125,13 @@ void* stream_of(Device device) { return device.is_cuda() ? thread_device(device)
 DeviceError* error_record(Device device) { return thread_device(device).error_on_device; }
 
 int multiprocessors(Device device) {
-  static int counts[16] = {};
-  int& n = counts[device.index];
-  if (!n)
+  static std::atomic<int> counts[16] = {};  // threads may find it together
+  int n = counts[device.index].load(std::memory_order_relaxed);
+  if (!n) {
     check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device.index),
           "counting multiprocessors");
+    counts[device.index].store(n, std::memory_order_relaxed);
+  }
   return n;
 }
 
