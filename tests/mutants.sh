@@ -84,6 +84,16 @@ mutant ops/self_attention.cpp 's/parts\[1\]\), heads_first\(parts\[2\]/parts[2])
 mutant models/attention.cpp 's/cache \? cache->length\(\) : 0/0/'                              'Gpt.S16*'
 mutant models/transformer.cpp 's/\.mask = s\.mask,//'                                      'Transformer.AStream*'
 mutant models/gpt.cpp    's/run\(i \+ 1, /run(1, /'                                            'Gpt.R5_Blocks*'
+# groups of ranks: calls that differ, inputs that are written to, parts and groups in the wrong order
+mutant parallel/call.cpp 's/ && root == other.root//'                                         'Communicator.ADisagreement*'
+mutant parallel/communicator.cpp 's/clone\(values\(x, "all_reduce"\)\)/values(x, "all_reduce")/' 'Communicator.AllReduceAdds*'
+mutant parallel/communicator.cpp 's/dim == 0 \? all : side_by_side/dim >= 0 ? reshape(all, with_size(x.shape(), dim, size() * x.size(dim))) : side_by_side/' 'Communicator.AllGather*'
+mutant parallel/thread_group.cpp 's/meeting_->inputs\(k \* bytes\)/meeting_->inputs(0)/'       'Communicator.ReduceScatter*'
+mutant parallel/thread_mail.cpp 's/message->buffered \? clone\(x\) : x/x/'                    'ThreadGroup.ABuffered*'
+mutant parallel/thread_world.cpp 's/check\(first_failed_ < 0, /check(true, /'                 'ThreadGroup.ARankThatThrows*'
+mutant parallel/grid.cpp 's/^  for \(size_t i = 0; i < axes_.size\(\); \+\+i\)$/  for (size_t i = axes_.size(); i-- > 0;)/' 'GridShape.*'
+mutant parallel/grid.cpp 's/if \(inside\[i\]\) others/if (!inside[i]) others/'              'GridShape.*'
+mutant parallel/process_grid.cpp 's/v.shape.in_order\(along\)/along/'                         'ProcessGrid.*'
 # many ranks: sums that are missing, too early or over others, norms over the wrong ranks, stale parameters
 mutant parallel/finalize.cpp 's/^  sum_partial_gradients\(\);//'                             'Finalize.A1*'
 mutant parallel/finalize.cpp 's/slices > 1 \? groups_.tp_dp : groups_.tp/slices > 1 ? groups_.tp : groups_.tp/' 'Finalize.A1*'
