@@ -11,6 +11,7 @@ int generate_command(int argc, const char* const* argv);
 int info_command(int argc, const char* const* argv);
 int convert_command(int argc, const char* const* argv);
 int report_command(int argc, const char* const* argv);
+int diff_command(int argc, const char* const* argv);
 int schedule_command(int argc, const char* const* argv);
 
 /// Parses the arguments, then calls `body`; prints help and errors.

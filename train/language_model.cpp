@@ -16,7 +16,9 @@ ModelSize model_size(const Settings& s) {
 }
 
 DType dtype_of(const Settings& s) {
-  return s.dtype == "bf16" ? DType::bf16 : s.dtype == "f16" ? DType::f16 : DType::f32;
+  for (DType t : {DType::f64, DType::bf16, DType::f16})
+    if (s.dtype == name_of(t)) return t;
+  return DType::f32;
 }
 
 LanguageModel::LanguageModel(const Settings& s, Device device)
@@ -34,6 +36,24 @@ LanguageModel::LanguageModel(const Settings& s, Device device)
 nn::Module& LanguageModel::module() const {
   if (bert) return *bert;
   return *gpt;
+}
+
+// Parameters come in the order of the fields, blocks in a row: outside of blocks, a parameter has the
+// depth of the one before it.
+std::map<std::string, int64_t> LanguageModel::depths() const {
+  std::map<TensorImpl*, int64_t> in_blocks;
+  const auto list = [&](auto& blocks) {
+    for (size_t i = 0; i < blocks.size(); ++i)
+      for (const nn::Parameter& p : blocks[i].parameters()) in_blocks[p.impl()] = int64_t(i) + 1;
+  };
+  bert ? list(bert->blocks) : list(gpt->blocks);
+  std::map<std::string, int64_t> depths;
+  int64_t depth = 0;
+  for (const auto& [name, parameter] : module().named_parameters()) {
+    const auto found = in_blocks.find(parameter.impl());
+    depths[name] = depth = found == in_blocks.end() ? depth : found->second;
+  }
+  return depths;
 }
 
 void LanguageModel::initialize(uint64_t seed) {

@@ -1,6 +1,7 @@
 #pragma once
 // The language model of a run: a GPT or a BERT with the sizes of its settings, in one type and on one
 // device.
+#include <map>
 #include <memory>
 #include <span>
 
@@ -25,6 +26,8 @@ struct LanguageModel {
   DType dtype;
 
   nn::Module& module() const;
+  /// The layer of each parameter: 0 of what comes before the blocks, 1 … L in them, L of what follows.
+  std::map<std::string, int64_t> depths() const;
 
   /// Its parameters have no values yet, and lie in f32 on the CPU.
   LanguageModel(const Settings& settings, Device device);

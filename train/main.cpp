@@ -14,6 +14,7 @@ constexpr Command kCommands[] = {
     {"train", "train a GPT or a BERT on a text, or on token files", gradus::train::train_command},
     {"generate", "let a trained model write", gradus::train::generate_command},
     {"info", "print what is in a checkpoint", gradus::train::info_command},
+    {"diff", "compare the gradients of two checkpoints", gradus::train::diff_command},
     {"convert", "convert models from and to Hugging Face's form", gradus::train::convert_command},
     {"report", "make a page with the curves of runs", gradus::train::report_command},
     {"schedule", "draw schedules of the learning rate", gradus::train::schedule_command},

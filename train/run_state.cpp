@@ -73,6 +73,7 @@ std::string RunState::save(const std::string& directory, const Settings& setting
   CheckpointWriter writer(directory, step, disk);
   save_state(writer, tensors_of(*this));
   json meta = {{"settings", to_json(settings)},
+               {"depths", model.depths()},
                {"samples", samples},
                {"updates", optimizer->steps()},
                {"scheduled_samples", schedule.samples()},

@@ -176,7 +176,7 @@ void validate(const Settings& s) {
         s.data, " are made");
   check_word("--family", s.family, {"gpt2", "llama", "bert"});
   check_bert(s);
-  check_word("--dtype", s.dtype, {"f32", "bf16", "f16"});
+  check_word("--dtype", s.dtype, {"f64", "f32", "bf16", "f16"});
   check_word("--optimizer", s.optimizer, {"adamw", "adam", "sgd", "muon"});
   check_loss_scale(s);
   check_word("--non-finite", s.non_finite, {"skip", "stop"});

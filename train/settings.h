@@ -103,7 +103,8 @@ struct SettingsOf {
     f(Setting{"epsilon", kTraining, "AdamW's ε"}, s.epsilon...);
     f(Setting{"clip", kTraining, "longest gradient, 0: any"}, s.clip...);
     f(Setting{"dtype", kTraining,
-              "f32, or bf16 or f16 (with f32 masters); default: bf16 on a GPU, f32 on the CPU"},
+              "f64 (for checks), f32, or bf16 or f16 (with f32 masters); default: bf16 on a GPU, f32 "
+              "on the CPU"},
       s.dtype...);
     f(Setting{"loss-scale", kTraining, "of f16: dynamic (default), or a number that stays"},
       s.loss_scale...);

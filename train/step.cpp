@@ -22,6 +22,16 @@ optim::Rates rates_at(const RunState& state, int64_t updates, int64_t batch) {
   return {rates.lr, rates.weight_decay};
 }
 
+// Losses are summed in f32, those of a model in f64 in f64.
+DType loss_type(const RunState& state) {
+  return state.model.dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+double number_in(const void* host, DType dtype) {
+  if (dtype == DType::f64) return *static_cast<const double*>(host);
+  return *static_cast<const float*>(host);
+}
+
 }  // namespace
 
 StepRunner::StepRunner(RunState& state, const TrainingData& data, const Settings& settings,
@@ -30,7 +40,8 @@ StepRunner::StepRunner(RunState& state, const TrainingData& data, const Settings
       data_(data),
       settings_(settings),
       batch_(state.model.device, settings.batch, settings.length) {
-  for (int i = 0; i < kMostRunning; ++i) losses_.emplace_back(state.model.device, sizeof(float));
+  for (int i = 0; i < kMostRunning; ++i)
+    losses_.emplace_back(state.model.device, size_of(loss_type(state)));
   if (!graph) return;
   check(settings.dropout == 0, "--cuda-graph does without dropout, but --dropout is ",
         settings.dropout, ": a graph would drop the same elements in every step");
@@ -81,7 +92,7 @@ void StepRunner::begin() {
   state_.samples += settings_.batch;
   ++state_.step;
   loss_of(state_.step).copy_from(loss_.raw());
-  running_.push_back({result, state_.step, state_.samples});
+  running_.push_back({result, state_.step, state_.samples, batch.target_count()});
 }
 
 StepReport StepRunner::finish() {
@@ -89,12 +100,13 @@ StepReport StepRunner::finish() {
   const Running step = std::move(running_.front());
   running_.pop_front();
   // The copy of the loss is behind the step: waiting for it, not for the device, lets the next one run.
-  const double loss = *static_cast<const float*>(loss_of(step.step).wait());
+  const double loss = number_in(loss_of(step.step).wait(), loss_type(state_));
   const optim::StepResult& result = step.result;
   if (result.applied()) state_.schedule.advance(settings_.batch);
   state_.updates = result.updates();
   return {.step = step.step,
           .samples = step.samples,
+          .targets = step.targets,
           .loss = loss,
           .lr = result.lr(),
           .grad_norm = result.grad_norm(),

@@ -32,6 +32,7 @@ inline constexpr int kMostRunning = 4;
 struct StepReport {
   int64_t step = 0;      // its number from 1
   int64_t samples = 0;   // consumed up to its end
+  int64_t targets = 0;   // N = Σ n_m
   double loss = 0;       // L, in nats a token
   double lr = 0;         // that the update used, or would have
   double grad_norm = 0;  // before clipping
@@ -59,7 +60,7 @@ class StepRunner {
  private:
   struct Running {
     optim::StepResult result;
-    int64_t step, samples;
+    int64_t step, samples, targets;
   };
   void compute(const Batch& batch);
   Tensor loss_of_part(const Batch& batch, int64_t part, double share);

@@ -76,6 +76,7 @@ void Trainer::finish_steps(int left_running) {
 void Trainer::after(const StepReport& report) {
   pace_.step(now() - finished_at_, settings_.batch * settings_.length, now());
   evaluation_.reset();
+  last_ = report;
   const bool last = report.step >= settings_.steps;
   if (last || is_due(report.step, settings_.eval_every))
     evaluate(last ? Extent::all : Extent::part);
@@ -160,7 +161,10 @@ void Trainer::report_skip(const StepReport& r) {
 }
 
 void Trainer::save() {
-  nlohmann::json more = {{"tokens", training_.tokens()}};
+  nlohmann::json more = {
+      {"tokens", training_.tokens()},
+      {"last_step",
+       {{"loss", last_.loss}, {"grad_norm", last_.grad_norm}, {"targets", last_.targets}}}};
   std::optional<double> score;
   if (evaluation_) score = evaluation_->part.mean();
   if (evaluation_ && evaluation_->all) more["validation_loss_all"] = evaluation_->all->mean();

@@ -60,6 +60,7 @@ class Trainer {
   TrainerOptions options_;
   StepRunner steps_;
   MetricsFile metrics_;
+  StepReport last_;
   bool metrics_fail_ = false;
   Pace pace_;
   double finished_at_;                    // the last step, with what followed it
