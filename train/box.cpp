@@ -21,6 +21,28 @@ int64_t position(const Box& box, const Shape& index) {
   return at;
 }
 
+// Adds elements [begin, end) of the part of a tensor that `at` fixes in all dimensions before `dim`.
+void add_boxes(const Shape& shape, int64_t begin, int64_t end, int dim, Box at,
+               std::vector<Box>& boxes) {
+  if (begin >= end) return;
+  if (dim == shape.rank()) return boxes.push_back(at);
+  int64_t row = 1;  // elements
+  for (int d = dim + 1; d < shape.rank(); ++d) row *= shape[d];
+  const auto add_row = [&](int64_t first, int64_t last) {  // of one row, not all of it
+    Box inside = at;
+    inside.offset[dim] = first / row, inside.shape[dim] = 1;
+    add_boxes(shape, first % row, first % row + last - first, dim + 1, inside, boxes);
+  };
+  const int64_t first_row = (begin + row - 1) / row * row, last_row = end / row * row;
+  if (first_row > last_row) return add_row(begin, end);
+  add_row(begin, first_row);
+  if (first_row < last_row) {
+    at.offset[dim] = first_row / row, at.shape[dim] = (last_row - first_row) / row;
+    boxes.push_back(at);
+  }
+  add_row(last_row, end);
+}
+
 // The next row of `part`: counts up all dimensions but the last. False after the last row.
 bool next_row(Shape& index, const Box& part) {
   for (int d = part.shape.rank() - 2; d >= 0; --d) {
@@ -38,6 +60,16 @@ bool lies_in(const Box& box, const Shape& shape) {
     if (box.offset[d] < 0 || box.shape[d] < 0 || box.shape[d] > shape[d] - box.offset[d])
       return false;
   return true;
+}
+
+std::vector<Box> boxes_of(const Shape& shape, int64_t begin, int64_t end) {
+  std::vector<Box> boxes;
+  add_boxes(shape, begin, end, 0, whole_box(shape), boxes);
+  return boxes;
+}
+
+int64_t position(const Shape& shape, const Shape& index) {
+  return position(whole_box(shape), index);
 }
 
 std::optional<Box> intersect(const Box& a, const Box& b) {

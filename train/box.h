@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/shape.h"
 
@@ -30,6 +31,17 @@ inline Box whole_box(const Shape& shape) { return {Shape::filled(shape.rank(), 0
 
 /// Whether a box of that many dimensions lies inside a tensor of `shape`.
 bool lies_in(const Box& box, const Shape& shape);
+
+/// Elements [begin, end) of a tensor, counted row by row, as few boxes, in that order: each of them is
+/// contiguous in the tensor.
+///
+///   elements 3 … 12 of (4, 5)      · · · a a      a: offset (0, 3), shape (1, 2)
+///                                  b b b b b      b: offset (1, 0), shape (1, 5)
+///                                  c c c · ·      c: offset (2, 0), shape (1, 3)
+std::vector<Box> boxes_of(const Shape& shape, int64_t begin, int64_t end);
+
+/// Number of an element, counted row by row.
+int64_t position(const Shape& shape, const Shape& index);
 
 /// What two boxes of one tensor share, or nothing.
 std::optional<Box> intersect(const Box& a, const Box& b);

@@ -77,10 +77,12 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
   }
 }
 
-void CheckpointReader::check_fit(std::span<const WantedBox> wanted, Unexpected unexpected) const {
+void CheckpointReader::check_fit(std::span<const WantedBox> wanted, Unexpected unexpected,
+                                 const std::set<std::string>& elsewhere) const {
   std::set<std::string> missing, other, faulty, unwanted;
   if (unexpected == Unexpected::error)
-    for (const auto& [name, tensor] : index_.tensors) unwanted.insert(name);
+    for (const auto& [name, tensor] : index_.tensors)
+      if (!elsewhere.contains(name)) unwanted.insert(name);
 
   for (const WantedBox& want : wanted) {
     check(lies_in(want.box, want.shape), "checkpoint: the box ", want.box, " wanted of ", want.name,
@@ -109,8 +111,9 @@ void CheckpointReader::check_fit(std::span<const WantedBox> wanted, Unexpected u
   check(report.empty(), "checkpoint ", path_, " does not fit what is to be loaded:", report, "\n");
 }
 
-void CheckpointReader::load(std::span<const WantedBox> wanted, Unexpected unexpected) const {
-  check_fit(wanted, unexpected);
+void CheckpointReader::load(std::span<const WantedBox> wanted, Unexpected unexpected,
+                            const std::set<std::string>& elsewhere) const {
+  check_fit(wanted, unexpected, elsewhere);
   for (const WantedBox& want : wanted)
     for (const StoredBox& stored : index_.tensors.at(want.name).boxes)
       if (intersect(stored.box, want.box)) read(want.name, stored);

@@ -2,6 +2,7 @@
 // Reads a checkpoint, at the layout it was saved in or at another: for every box that is wanted, the
 // stored boxes that meet it are read, verified and copied from.
 #include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 
@@ -31,13 +32,16 @@ class CheckpointReader {
   const nlohmann::json& meta() const { return *index_.meta; }
 
   /// Error listing every wanted tensor that is missing, every one stored in another type or shape, or
-  /// in pieces that do not fill it exactly once, and every stored tensor that nobody wants.
-  void check_fit(std::span<const WantedBox> wanted, Unexpected unexpected) const;
+  /// in pieces that do not fill it exactly once, and every stored tensor that nobody wants, here or
+  /// `elsewhere`.
+  void check_fit(std::span<const WantedBox> wanted, Unexpected unexpected,
+                 const std::set<std::string>& elsewhere = {}) const;
 
   /// Fills all boxes. First checks the fit, then reads and verifies everything, and writes only then:
   /// after an Error the memory is as it was. (Files that change between the two reads are an Error
   /// too, but one that comes after some boxes were filled.)
-  void load(std::span<const WantedBox> wanted, Unexpected unexpected = Unexpected::error) const;
+  void load(std::span<const WantedBox> wanted, Unexpected unexpected = Unexpected::error,
+            const std::set<std::string>& elsewhere = {}) const;
 
   /// The elements of one stored box. Error naming tensor and file when their hash differs.
   std::vector<std::byte> read(const std::string& name, const StoredBox& box) const;
