@@ -10,7 +10,8 @@ namespace {
 
 template <class T>
 void add_choice(CLI::App& app, const Setting& s, std::optional<T>& choice) {
-  app.add_option(std::string("--") + s.name, choice, s.help)->group(s.group);
+  const std::string also = s.also ? std::string(",--") + s.also : "";
+  app.add_option(std::string("--") + s.name + also, choice, s.help)->group(s.group);
 }
 void add_choice(CLI::App& app, const Setting& s, std::optional<bool>& choice) {
   const auto set = [&choice](int64_t count) { choice = count > 0; };  // --name=false: −1
@@ -31,6 +32,14 @@ void add_options(CLI::App& app, TrainRequest& r) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   Choices::each_field([&](const Setting& s, auto& choice) { add_choice(app, s, choice); },
                       r.choices);
+  app.add_option("--ranks", r.ranks.ranks,
+                 "train with so many ranks, threads of this process: tp × dp (default: 1; under "
+                 "mpirun or srun: its processes)")
+      ->group("Ranks");
+  app.add_option("--micro-batch", r.ranks.micro_batch,
+                 "windows that a data rank computes at a time; in other words, --accumulate "
+                 "batch / (micro-batch × dp)")
+      ->group("Training");
   app.add_option("--out", r.out,
                  "directory of the run's checkpoints and metrics (default: runs/NAME OF THE DATA, "
                  "with a number where that is taken)")
@@ -45,9 +54,10 @@ void add_options(CLI::App& app, TrainRequest& r) {
       ->group(kRun);
   app.add_option("--device", r.device, kDeviceHelp)->group(kRun);
   app.add_option("--threads", r.threads, "CPU threads (default: one for each core)")->group(kRun);
-  app.add_option("--gemm-tuning", r.gemm_tuning,
-                 "file in which the fastest algorithm of each matrix product on a GPU is kept, timed "
-                 "at its first use; runs that read one file give equal bits (default: no timing)")
+  app.add_option(
+         "--gemm-tuning", r.gemm_tuning,
+         "file in which the fastest algorithm of each matrix product on a GPU is kept, timed "
+         "at its first use; runs that read one file give equal bits (default: no timing)")
       ->group(kRun);
   app.add_option("--stop-at", r.stop_at, "save and stop after this step, as Ctrl-C would")
       ->group(kRun);
@@ -57,6 +67,11 @@ void add_options(CLI::App& app, TrainRequest& r) {
                "on a GPU: record a step and launch it as a whole, which saves host time; the "
                "numbers are the same. Not with dropout")
       ->group(kRun);
+  app.add_flag("--check-layouts", r.check_layouts,
+               "take one step in every layout of up to --ranks ranks (default: 8), threads on the "
+               "CPU in f64, compare gradients, loss and norm with those of one rank, and save "
+               "nothing")
+      ->group("Ranks");
   app.add_option("--profile", r.profile,
                  "take a few steps, print the time by class of kernel beside the least it could "
                  "be, write all ops to this file (for ui.perfetto.dev), and save nothing else")

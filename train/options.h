@@ -9,6 +9,7 @@ namespace gradus::train {
 
 struct TrainRequest {
   Choices choices;
+  RankChoices ranks;
   std::string out;              // directory of the run; empty: runs/NAME, or runs/NAME-2 …
   std::string init;             // checkpoint or run whose weights it begins with
   bool resume = false;          // go on from its newest checkpoint
@@ -18,6 +19,7 @@ struct TrainRequest {
   int64_t stop_at = 0;          // save and stop after this step, as Ctrl-C would; 0: at the end
   int64_t sample = 400;         // tokens that the trained model writes at the end
   bool cuda_graph = false;      // record a step, and launch it as a whole
+  bool check_layouts = false;   // only compare a step of all layouts that fit
   std::string profile{};        // only measure steps: a chrome trace is written here; empty: no
 };
 

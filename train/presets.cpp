@@ -76,7 +76,7 @@ Settings preset(const std::string& name) {
   is_one_of(BertConfig::preset_names(), name) ? set_bert(s) : set_gpt(s);
   s.length = recipe.length, s.batch = recipe.batch, s.steps = recipe.steps, s.lr = recipe.lr;
   s.holdout = 0.05;
-  s.accumulate = s.seed = 1;
+  s.accumulate = s.seed = s.tp = s.dp = 1;
   s.optimizer = "adamw";
   s.beta1 = 0.9, s.epsilon = 1e-8;
   s.clip = 1;

@@ -66,10 +66,33 @@ void check_sizes(const Settings& s) {
   check(s.family != "llama" || s.width / s.heads % 2 == 0,
         "RoPE turns pairs of channels: a head needs an even number, got --width ", s.width,
         " / --heads ", s.heads, " = ", s.width / s.heads);
-  check(s.batch % s.accumulate == 0, "--batch ", s.batch, " does not divide into --accumulate ",
-        s.accumulate, " equal micro-batches");
   check(s.warmup < s.decay_steps, "--warmup ", s.warmup, " must end before --decay-steps ",
         s.decay_steps);
+}
+
+// Multiples of `unit` beside n: "4 or 8".
+std::string nearest(int64_t n, int64_t unit) {
+  const int64_t below = n / unit * unit;
+  return (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + unit);
+}
+
+void check_ranks(const Settings& s) {
+  check(s.tp > 0 && s.dp > 0, "--tp and --dp must be positive, got ", s.tp, " and ", s.dp);
+  const int64_t parts = s.accumulate * s.dp;
+  check(s.batch % parts == 0, "--batch ", s.batch, " does not divide into --accumulate ",
+        s.accumulate, s.dp > 1 ? " × --dp " : "", s.dp > 1 ? std::to_string(s.dp) : "",
+        " equal micro-batches; ", nearest(s.batch, parts), " would");
+  check(s.heads % s.tp == 0, "--heads ", s.heads, " do not divide by --tp ", s.tp, "; ",
+        nearest(s.heads, s.tp), " would");
+  check(s.kv_heads % s.tp == 0 || s.tp % s.kv_heads == 0, "--kv-heads ", s.kv_heads, " and --tp ",
+        s.tp, ": one must divide by the other");
+  check(s.ffn % s.tp == 0, "--ffn ", s.ffn, " does not divide by --tp ", s.tp, "; ",
+        nearest(s.ffn, s.tp), " would");
+  const int64_t rows = s.batch / parts;
+  check(!s.sp || rows * s.length % s.tp == 0, "--sp cuts the ", rows, " × ", s.length,
+        " tokens of a micro-batch over --tp ", s.tp, " ranks: they must divide");
+  check(s.optimizer != "muon" || (s.tp == 1 && !s.zero),
+        "--optimizer muon needs whole matrices: it goes with --dp, not with --tp or --zero");
 }
 
 void check_rates(const Settings& s) {
@@ -131,6 +154,26 @@ bool learns_tokenizer(const Settings& s) {
   return s.tokenizer == "bpe" || s.tokenizer == "unigram";
 }
 
+void settle_ranks(Settings& s, const Choices& choices, const RankChoices& more) {
+  if (more.ranks) {
+    check(*more.ranks > 0 && s.tp > 0 && *more.ranks % s.tp == 0, "--ranks ", *more.ranks,
+          " does not divide into --tp ", s.tp, " × --dp");
+    const int64_t dp = *more.ranks / s.tp;
+    check(!choices.dp || *choices.dp == dp, "--tp ", s.tp, " × --dp ", choices.dp.value_or(0),
+          " are not the ", *more.ranks, " ranks that there are");
+    s.dp = dp;
+  }
+  if (!more.micro_batch) return;
+  const int64_t at_once = *more.micro_batch * s.dp;  // windows
+  check(at_once > 0 && s.batch % at_once == 0, "--batch ", s.batch,
+        " does not divide into --micro-batch ", *more.micro_batch, " × --dp ", s.dp,
+        " windows at a time");
+  check(!choices.accumulate || *choices.accumulate == s.batch / at_once, "--micro-batch ",
+        *more.micro_batch, " × --dp ", s.dp, " of --batch ", s.batch, " makes --accumulate ",
+        s.batch / at_once, ", not ", choices.accumulate.value_or(0));
+  s.accumulate = s.batch / at_once;
+}
+
 Settings resolve(const Choices& choices, bool on_gpu) {
   Settings s = preset(choices.model.value_or(default_preset(on_gpu)));
   Settings::each_field(
@@ -181,6 +224,7 @@ void validate(const Settings& s) {
   check_loss_scale(s);
   check_word("--non-finite", s.non_finite, {"skip", "stop"});
   check_sizes(s);
+  check_ranks(s);
   check_rates(s);
 }
 

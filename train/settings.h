@@ -19,6 +19,7 @@ enum class OnResume { same, may_differ };
 struct Setting {
   const char *name, *group, *help;
   OnResume on_resume = OnResume::same;
+  const char* also = nullptr;  // another name of the option
 };
 
 template <template <class> class As>
@@ -31,6 +32,8 @@ struct SettingsOf {
   As<double> holdout{}, mask{};
   As<bool> whole_words{};
   As<int64_t> length{}, batch{}, accumulate{}, seed{};
+  As<int64_t> tp{}, dp{};
+  As<bool> sp{}, zero{};
   As<int64_t> steps{}, warmup{}, decay_steps{};
   As<std::string> optimizer{};
   As<double> lr{}, min_lr{}, weight_decay{}, momentum{}, beta1{}, beta2{}, epsilon{}, clip{};
@@ -41,7 +44,8 @@ struct SettingsOf {
   /// Calls f(Setting, the field of each of `s`…) for each field.
   template <class F, class... S>
   static void each_field(F&& f, S&... s) {
-    constexpr auto kModel = "Model", kData = "Data", kTraining = "Training", kRun = "Run";
+    constexpr auto kModel = "Model", kData = "Data", kTraining = "Training", kRun = "Run",
+                   kRanks = "Ranks";
     constexpr auto may_differ = OnResume::may_differ;
     f(Setting{"model", kModel, "a preset: sizes, and training settings that suit them"},
       s.model...);
@@ -82,7 +86,9 @@ struct SettingsOf {
     f(Setting{"length", kData, "tokens in a window: the context"}, s.length...);
     f(Setting{"seed", kData, "of initial weights, order of samples and dropout"}, s.seed...);
 
-    f(Setting{"batch", kTraining, "windows in a step"}, s.batch...);
+    f(Setting{"batch", kTraining, "windows in a step, of all ranks together", OnResume::same,
+              "global-batch"},
+      s.batch...);
     f(Setting{"accumulate", kTraining, "micro-batches that a step's batch is cut into", may_differ},
       s.accumulate...);
     f(Setting{"steps", kTraining, "steps of the whole run", may_differ}, s.steps...);
@@ -102,10 +108,12 @@ struct SettingsOf {
     f(Setting{"beta2", kTraining, "AdamW's memory of its square"}, s.beta2...);
     f(Setting{"epsilon", kTraining, "AdamW's ε"}, s.epsilon...);
     f(Setting{"clip", kTraining, "longest gradient, 0: any"}, s.clip...);
-    f(Setting{"dtype", kTraining,
-              "f64 (for checks), f32, or bf16 or f16 (with f32 masters); default: bf16 on a GPU, f32 "
-              "on the CPU"},
-      s.dtype...);
+    f(
+        Setting{
+            "dtype", kTraining,
+            "f64 (for checks), f32, or bf16 or f16 (with f32 masters); default: bf16 on a GPU, f32 "
+            "on the CPU"},
+        s.dtype...);
     f(Setting{"loss-scale", kTraining, "of f16: dynamic (default), or a number that stays"},
       s.loss_scale...);
     f(Setting{"non-finite", kTraining,
@@ -114,6 +122,17 @@ struct SettingsOf {
     f(Setting{"recompute", kTraining, "keep no activations inside the blocks, compute them again",
               may_differ},
       s.recompute...);
+
+    f(Setting{"tp", kRanks, "ranks that the model is cut over", may_differ}, s.tp...);
+    f(Setting{"dp", kRanks, "copies of the model, each with other samples (default: ranks / tp)",
+              may_differ},
+      s.dp...);
+    f(Setting{"sp", kRanks, "cut what is outside the matrices by tokens, over the tp ranks",
+              may_differ},
+      s.sp...);
+    f(Setting{"zero", kRanks, "each dp rank keeps a slice of the optimizer's state (ZeRO-1)",
+              may_differ},
+      s.zero...);
 
     f(Setting{"eval-every", kRun, "steps between evaluations, 0: only at the end", may_differ},
       s.eval_every...);
@@ -132,6 +151,17 @@ using Plain = T;
 
 using Settings = SettingsOf<Plain>;
 using Choices = SettingsOf<std::optional>;
+
+/// What the user may say of ranks and batches in other words than the settings have.
+struct RankChoices {
+  std::optional<int64_t> ranks;  // dp = ranks / tp
+  std::optional<int64_t>
+      micro_batch;  // windows that a data rank computes at a time: accumulate follows
+};
+
+/// Gives dp and accumulate the values that follow from other words. Error when they contradict what
+/// else was chosen, or do not divide.
+void settle_ranks(Settings& settings, const Choices& choices, const RankChoices& more);
 
 /// The settings of a new run: the preset's, with what was chosen. Error when they make no sense.
 Settings resolve(const Choices& choices, bool on_gpu);
