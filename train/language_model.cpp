@@ -21,13 +21,13 @@ DType dtype_of(const Settings& s) {
   return DType::f32;
 }
 
-LanguageModel::LanguageModel(const Settings& s, Device device)
+LanguageModel::LanguageModel(const Settings& s, Device device, const parallel::Communicator& tp)
     : device(device), dtype(train::dtype_of(s)) {
   if (is_bert(s)) {
-    bert = std::make_unique<Bert>(bert_config_of(s));
+    bert = std::make_unique<Bert>(bert_config_of(s), parallel::TensorParallel{tp, s.sp});
     bert->recompute_blocks = s.recompute;
   } else {
-    gpt = std::make_unique<Gpt>(config_of(s));
+    gpt = std::make_unique<Gpt>(config_of(s), parallel::TensorParallel{tp, s.sp});
     gpt->recompute_blocks = s.recompute;
   }
   nn::name_parameters(module());

@@ -7,6 +7,7 @@
 
 #include "models/bert.h"
 #include "models/gpt.h"
+#include "parallel/communicator.h"
 #include "train/flops.h"
 #include "train/model_config.h"
 #include "train/settings.h"
@@ -30,7 +31,8 @@ struct LanguageModel {
   std::map<std::string, int64_t> depths() const;
 
   /// Its parameters have no values yet, and lie in f32 on the CPU.
-  LanguageModel(const Settings& settings, Device device);
+  /// This rank's part of it, where it is cut over the ranks of `tp`.
+  LanguageModel(const Settings& settings, Device device, const parallel::Communicator& tp = {});
 
   /// Draws first values, and moves to the device in the model's type.
   void initialize(uint64_t seed);

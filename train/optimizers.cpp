@@ -18,7 +18,8 @@ optim::AdamOptions adam_options(const Settings& s) {
 
 // Muon's steps are as long as AdamW's, so that both follow the same rate. On a GPU it multiplies in
 // bf16 where the model does.
-std::unique_ptr<optim::Optimizer> make_muon(const Settings& s, nn::Module& module) {
+std::unique_ptr<optim::Optimizer> make_muon(const Settings& s, nn::Module& module,
+                                            const optim::ArenaOptions& arena) {
   optim::MuonOptions o{.momentum = s.momentum,
                        .nesterov = true,
                        .extra_scale = 0.2,
@@ -33,17 +34,19 @@ std::unique_ptr<optim::Optimizer> make_muon(const Settings& s, nn::Module& modul
     if (gated && p.name().ends_with("up.weight")) return {inner, inner};
     return {};
   };
-  return std::make_unique<optim::Muon>(std::move(groups), std::move(o));
+  return std::make_unique<optim::Muon>(std::move(groups), std::move(o), arena);
 }
 
 }  // namespace
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const Settings& s, nn::Module& module) {
-  if (s.optimizer == "muon") return make_muon(s, module);
+std::unique_ptr<optim::Optimizer> make_optimizer(const Settings& s, nn::Module& module,
+                                                 const optim::ArenaOptions& arena) {
+  if (s.optimizer == "muon") return make_muon(s, module, arena);
   if (s.optimizer == "sgd")
     return std::make_unique<optim::Sgd>(
-        module, optim::SgdOptions{.momentum = s.momentum, .weight_decay = s.weight_decay});
-  return std::make_unique<optim::Adam>(module, adam_options(s));
+        optim::default_groups(module),
+        optim::SgdOptions{.momentum = s.momentum, .weight_decay = s.weight_decay}, arena);
+  return std::make_unique<optim::Adam>(optim::default_groups(module), adam_options(s), arena);
 }
 
 std::optional<optim::GradScalerOptions> loss_scale(const Settings& s) {

@@ -9,7 +9,8 @@
 namespace gradus::train {
 
 /// Of the parameters of `module`, the model of the settings.
-std::unique_ptr<optim::Optimizer> make_optimizer(const Settings& settings, nn::Module& module);
+std::unique_ptr<optim::Optimizer> make_optimizer(const Settings& settings, nn::Module& module,
+                                                 const optim::ArenaOptions& arena = {});
 
 /// The loss scale of the settings: none unless the model is of f16.
 std::optional<optim::GradScalerOptions> loss_scale(const Settings& settings);

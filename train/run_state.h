@@ -2,6 +2,9 @@
 // All that changes while a model is trained: what a checkpoint holds, and what a resumed run begins
 // with, so that it goes on bit for bit.
 //
+// On many ranks each has a state: of its part of the model, with the same numbers. save() and load() are
+// called by all of them.
+//
 //   tensors    parameters; for each the optimizer's moments, and its master where it has 16 bits
 //   numbers    steps, samples consumed (the position in the data), updates applied (the position in
 //              the schedule), the state of the generator that dropout draws from, the loss scale
@@ -9,18 +12,21 @@
 #include <optional>
 #include <string>
 
-#include "optim/mixed_precision.h"
+#include "parallel/finalize.h"
 #include "sched/param_scheduler.h"
 #include "train/language_model.h"
+#include "train/ranks.h"
 #include "train/settings.h"
 #include "train/state.h"
 
 namespace gradus::train {
 
 struct RunState {
+  Ranks ranks;
   LanguageModel model;
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::MixedPrecision precision;  // how it is run
+  parallel::Finalizer finalizer;    // and on all ranks
   sched::ParamScheduler schedule;   // counts the samples of applied updates
   Generator dropout;
   int64_t step = 0;         // steps taken, skipped ones included
@@ -29,10 +35,12 @@ struct RunState {
   int64_t saved_step = -1;  // of the newest checkpoint, saved or loaded; −1: none
 
   /// New, with weights drawn at random or taken from a checkpoint of a model of these sizes.
-  RunState(const Settings& settings, Device device, const CheckpointReader* weights = nullptr);
+  RunState(const Settings& settings, Device device, const CheckpointReader* weights = nullptr,
+           const Ranks& ranks = {});
 
   /// Saves everything as `directory`/step_…; returns that path. `more` is added to the checkpoint's
-  /// meta data, `score` is what the best checkpoint is chosen by.
+  /// meta data, `score` is what the best checkpoint is chosen by. What fails on one rank is an Error of
+  /// all, and leaves the earlier checkpoints.
   std::string save(const std::string& directory, const Settings& settings,
                    const nlohmann::json& more, std::optional<double> score, const Disk& disk = {});
 

@@ -15,7 +15,7 @@ struct Piece {
   Box here, global;
 };
 
-std::vector<Piece> pieces_of(const StateTensor& s) {
+std::vector<Piece> parts_of(const StateTensor& s) {
   const Shape local = s.local_shape();
   const int64_t begin = s.range ? s.range->begin : 0, end = s.range ? s.range->end : local.numel();
   std::vector<Piece> pieces;
@@ -55,7 +55,7 @@ void save(File& file, std::span<const StateTensor> state) {
   for (const StateTensor& s : state) {
     if (!s.is_written) continue;
     const Tensor host = contiguous(to(s.tensor.detach(), kCpu));
-    for (const Piece& piece : pieces_of(s)) {
+    for (const Piece& piece : parts_of(s)) {
       Staged staged(piece, host.dtype());
       staged.take(host);
       file.add(s.name, host.dtype(), s.global_shape(), piece.global, staged.bytes.data());
@@ -118,7 +118,7 @@ void load_state(const CheckpointReader& reader, std::span<const StateTensor> sta
   std::vector<WantedBox> wanted;
   for (size_t i = 0; i < state.size(); ++i) {
     const DType dtype = state[i].tensor.dtype();
-    for (const Piece& piece : pieces_of(state[i])) {
+    for (const Piece& piece : parts_of(state[i])) {
       Staged& s = staged[i].emplace_back(piece, dtype);
       wanted.push_back(
           {state[i].name, dtype, state[i].global_shape(), piece.global, s.bytes.data()});

@@ -78,6 +78,27 @@ TEST(Box, CopiesBetweenAnyTwoCuts) {
     }
 }
 
+// Every run of elements of every shape, against the numbers of its elements.
+TEST(Box, ARunOfElementsIsAFewContiguousBoxes) {
+  for (const Shape& shape :
+       {Shape{}, Shape{7}, Shape{4, 5}, Shape{1, 6}, Shape{6, 1}, Shape{3, 2, 4}})
+    for (int64_t begin = 0; begin <= shape.numel(); ++begin)
+      for (int64_t end = begin; end <= shape.numel(); ++end) {
+        const std::vector<Box> boxes = boxes_of(shape, begin, end);
+        EXPECT_LE(int(boxes.size()), std::max(2 * shape.rank() - 1, 1));
+        int64_t next = begin;
+        for (const Box& box : boxes) {
+          EXPECT_TRUE(lies_in(box, shape));
+          EXPECT_EQ(position(shape, box.offset), next) << box << " of " << shape;
+          Shape last = box.offset;
+          for (int d = 0; d < shape.rank(); ++d) last[d] += box.shape[d] - 1;
+          EXPECT_EQ(position(shape, last), next + box.numel() - 1) << box << " has gaps";
+          next += box.numel();
+        }
+        EXPECT_EQ(next, end) << shape << " from " << begin;
+      }
+}
+
 TEST(Box, CopiesAScalar) {
   const double from = 2.5;
   double to = 0;
