@@ -16,9 +16,27 @@ Scores batch_scores(LanguageModel& model, const Batch& batch, int64_t micro_batc
     if (model.bert)
       scores += masked_scores(model, batch, m * rows, rows);
     else
-      scores.sum += loss_sum(model, batch, m * rows, rows, nullptr).item();
+      scores.sum += loss_sum(model, batch, m * rows, rows, {}).item();
   if (model.gpt) scores.count = batch.target_count();
   return scores;
+}
+
+// Each of them was counted by one data rank and is 0 elsewhere, so the sums over ranks are exact.
+void share(std::vector<Scores>& scores, const parallel::Communicator& dp) {
+  if (dp.size() == 1 || scores.empty()) return;
+  const auto numbers = [](Scores& s, double* row, auto&& move) {
+    move(s.sum, row[0]), move(s.count, row[1]), move(s.right, row[2]);
+    move(s.pairs.sum, row[3]), move(s.pairs.count, row[4]), move(s.right_pairs, row[5]);
+  };
+  constexpr int64_t kNumbers = 6;
+  const Tensor table = empty({int64_t(scores.size()), kNumbers}, DType::f64);
+  for (size_t k = 0; k < scores.size(); ++k)
+    numbers(scores[k], table.data<double>() + int64_t(k) * kNumbers,
+            [](auto& mine, double& there) { there = double(mine); });
+  dp.all_reduce_into(table);
+  for (size_t k = 0; k < scores.size(); ++k)
+    numbers(scores[k], table.data<double>() + int64_t(k) * kNumbers,
+            [](auto& mine, double& there) { mine = std::decay_t<decltype(mine)>(there); });
 }
 
 // Of n batches, is batch i one of the k that are spread evenly, from the first on?
@@ -35,7 +53,6 @@ Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& 
 
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
                 const Randomness& dropout) {
-  if (model.bert) return masked_loss_sum(model, batch, first, rows, dropout);
   const auto part = [&](const std::vector<int32_t>& ids) {
     const auto row = size_t(batch.length);
     return model.ids(std::span(ids).subspan(size_t(first) * row, size_t(rows) * row), rows);
@@ -45,20 +62,29 @@ Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t
 
 std::optional<Evaluation> evaluate(LanguageModel& model, const ValidationData& data,
                                    const EvaluationPlan& plan, Extent extent,
-                                   const std::function<bool()>& stop) {
+                                   const std::function<bool()>& stop,
+                                   const parallel::Communicator& dp) {
   const NoGrad no_grad;
   const nn::Evaluating evaluating(model.module());
   const int64_t n = data.batches(plan.batch), batch_tokens = plan.batch * data.length();
   const int64_t wanted = (plan.tokens + batch_tokens - 1) / batch_tokens;
   const int64_t part = plan.tokens > 0 ? std::min(n, wanted) : n;
+  std::vector<int64_t> chosen;
+  for (int64_t i = 0; i < n; ++i)
+    if (extent == Extent::all || is_chosen(i, n, part)) chosen.push_back(i);
+
+  std::vector<Scores> scores(chosen.size());
+  for (size_t k = 0; k < chosen.size(); ++k) {
+    if (int64_t(k) % dp.size() == 0 && stop && stop()) return std::nullopt;
+    if (int64_t(k) % dp.size() == dp.rank())
+      scores[k] = batch_scores(model, data.batch(chosen[k], plan.batch), plan.accumulate);
+  }
+  share(scores, dp);
   Evaluation result;
   Scores all;
-  for (int64_t i = 0; i < n; ++i) {
-    if (extent == Extent::part && !is_chosen(i, n, part)) continue;
-    if (stop && stop()) return std::nullopt;
-    const Scores scores = batch_scores(model, data.batch(i, plan.batch), plan.accumulate);
-    all += scores;
-    if (is_chosen(i, n, part)) result.part += scores;
+  for (size_t k = 0; k < chosen.size(); ++k) {
+    all += scores[k];
+    if (is_chosen(chosen[k], n, part)) result.part += scores[k];
   }
   if (extent == Extent::all) result.all = all;
   return result;

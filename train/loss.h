@@ -14,8 +14,7 @@ namespace gradus::train {
 Tensor loss_sum(const LanguageModel& model, const Tensor& inputs, const Tensor& targets,
                 const Randomness& dropout, double scale = 1);
 
-/// Σ ℓ over `rows` rows of a batch on the host, from row `first` on. Of a BERT, see
-/// train/masked_loss.h.
+/// Σ ℓ over `rows` rows of a batch on the host, from row `first` on. Of a GPT.
 Tensor loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
                 const Randomness& dropout);
 
@@ -32,10 +31,12 @@ struct EvaluationPlan {
 };
 
 /// Evaluates without dropout. The part is made of batches that are spread evenly over the data, the
-/// same ones for either extent, so that the losses of a run compare. Nothing when `stop` said true
-/// between two batches.
+/// same ones for either extent, so that the losses of a run compare. Data ranks share the batches, and
+/// all get the result, whose sums are added in the same order whatever their number. Nothing when `stop`,
+/// which all ranks must answer alike, said true between two batches.
 std::optional<Evaluation> evaluate(LanguageModel& model, const ValidationData& data,
                                    const EvaluationPlan& plan, Extent extent,
-                                   const std::function<bool()>& stop = {});
+                                   const std::function<bool()>& stop = {},
+                                   const parallel::Communicator& dp = {});
 
 }  // namespace gradus::train

@@ -48,11 +48,10 @@ LossSum summed(const nn::LossSum& loss) { return {loss.sum.item(), int64_t(loss.
 }  // namespace
 
 Tensor masked_loss_sum(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows,
-                       const Randomness& dropout) {
+                       const Randomness& dropout, double pair_weight) {
   const Sample s = sample_of(model, batch, first, rows);
   const BertLoss loss = model.bert->loss(s.inputs, s.targets, dropout, kIgnoreTarget);
-  const auto pairs = double(std::max<int64_t>(batch.pair_count(), 1));
-  return loss.words.sum + loss.sentences.sum * (double(batch.target_count()) / pairs);
+  return loss.words.sum + loss.sentences.sum * pair_weight;
 }
 
 Scores masked_scores(LanguageModel& model, const Batch& batch, int64_t first, int64_t rows) {

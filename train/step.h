@@ -4,6 +4,9 @@
 //   L = Σ_m Σ_i ℓ_mi / Σ_m n_m         sums of losses over counts of targets, never a mean of means
 //
 // n_m are known before the first forward, so each backward already carries the factor 1/Σ n.
+// On many ranks Σ n is that of all of them, so gradients are plain sums over the data ranks; each computes
+// its own samples (train/samples.h). The step draws one mask of dropout, of all its samples.
+//
 // Then: norm → skip if not finite → clip → update at the scheduled rate → the schedule advances.
 //
 // A step has two ends. begin() hands all its work to the device and does not wait; finish() waits for
@@ -18,12 +21,14 @@
 // read from the optimizer's mailbox (optim/step_numbers.h). Dropout draws from a stream whose number
 // is an argument of its kernels, so a model that drops has no graph.
 #include <deque>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "core/cuda_graph.h"
 #include "train/device_batch.h"
 #include "train/run_state.h"
+#include "train/samples.h"
 
 namespace gradus::train {
 
@@ -45,8 +50,8 @@ struct StepReport {
 
 class StepRunner {
  public:
-  /// All of these must live longer. Error when a graph is asked for with dropout, without a GPU, or for
-  /// a BERT.
+  /// All of these must live longer. Error when a graph is asked for with dropout, without a GPU, for a
+  /// BERT, or on several ranks.
   StepRunner(RunState& state, const TrainingData& data, const Settings& settings,
              bool graph = false);
 
@@ -62,19 +67,28 @@ class StepRunner {
     optim::StepResult result;
     int64_t step, samples, targets;
   };
-  void compute(const Batch& batch);
-  Tensor loss_of_part(const Batch& batch, int64_t part, double share);
+  /// Of all ranks together.
+  struct Counts {
+    int64_t targets = 0, pairs = 0;
+  };
+  Counts count(const Batch& local) const;
+  void compute(const Batch& batch, const Counts& counts);
+  Tensor loss_of_part(const Batch& batch, int64_t part, const Counts& counts, Generator* dropout);
   Staging& loss_of(int64_t step) { return losses_[size_t(step) % kMostRunning]; }
 
   RunState& state_;
   const TrainingData& data_;
   const Settings& settings_;
+  StepSamples samples_;
   DeviceBatch batch_;
   std::optional<CudaGraph> graph_;
   Tensor loss_;                 // L of the newest step, on the device
   std::deque<Staging> losses_;  // on their way to the host
   std::deque<Running> running_;
 };
+
+/// Of a checkpoint's meta data: what the last step before it found.
+nlohmann::json last_step_of(const StepReport& report);
 
 /// Begins and finishes one step.
 StepReport train_step(RunState& state, const TrainingData& data, const Settings& settings);

@@ -36,9 +36,17 @@ Trainer::Trainer(const Settings& settings, const TrainingData& training,
       display_(display),
       options_(std::move(options)),
       steps_(state, training, settings, options_.cuda_graph),
-      metrics_(options_.directory + "/" + kMetricsFile, state.saved_step),
       pace_(now()),
-      finished_at_(now()) {}
+      finished_at_(now()) {
+  if (options_.stop)
+    options_.stop = [&state, mine = std::move(options_.stop)] {
+      return any_of(state.ranks.world, mine());
+    };
+  together(state.ranks.world, [&] {
+    if (state.ranks.is_first())
+      metrics_.emplace(options_.directory + "/" + kMetricsFile, state.saved_step);
+  });
+}
 
 Outcome Trainer::run() {
   const int ahead = state_.model.device.is_cuda() ? 1 : 0;  // the CPU does a step where it is begun
@@ -53,7 +61,9 @@ Outcome Trainer::run() {
   if (outcome.finished && evaluation_) outcome.validation = evaluation_->all;
   outcome.finished = outcome.validation.has_value();
   if (state_.saved_step != state_.step) save();
-  metrics_.flush();
+  together(state_.ranks.world, [&] {
+    if (metrics_) metrics_->flush();
+  });
   outcome.checkpoint = checkpoint_path(options_.directory, state_.saved_step);
   return outcome;
 }
@@ -92,9 +102,9 @@ void Trainer::evaluate(Extent extent) {
   const auto may_stop = extent == Extent::all ? options_.stop : std::function<bool()>();
   evaluation_ = train::evaluate(state_.model, validation_,
                                 {.batch = settings_.batch,
-                                 .accumulate = settings_.accumulate,
+                                 .accumulate = settings_.accumulate * settings_.dp,
                                  .tokens = settings_.eval_tokens},
-                                extent, may_stop);
+                                extent, may_stop, state_.ranks.dp);
   if (!evaluation_) return;
   const Scores& scores = evaluation_->all ? *evaluation_->all : evaluation_->part;
   display_.message("step " + std::to_string(state_.step) + ": " +
@@ -105,12 +115,14 @@ std::optional<Utilisation> Trainer::utilisation() const {
   const auto peak = machine_peak(state_.model.device, state_.model.dtype);
   if (!peak) return std::nullopt;
   const auto fraction = [&](AttentionCount count) {
-    return flops_per_token(model_size(settings_), count) * pace_.tokens_per_second() / *peak;
+    return flops_per_token(model_size(settings_), count) * pace_.tokens_per_second() /
+           (*peak * state_.ranks.world.size());
   };
   return Utilisation{fraction(AttentionCount::causal), fraction(AttentionCount::full), *peak};
 }
 
 void Trainer::record(const StepReport& r) {
+  if (!metrics_) return;
   std::vector<Metric> line = {{"loss", r.loss},
                               {"lr", r.lr},
                               {"grad_norm", r.grad_norm},
@@ -128,7 +140,7 @@ void Trainer::record(const StepReport& r) {
   }
   line.push_back({"memory", memory_in_use(state_.model.device)});
   try {
-    metrics_.write(r.step, line);
+    metrics_->write(r.step, line);
     metrics_fail_ = false;
   } catch (const Error& error) {
     if (!metrics_fail_)
@@ -161,16 +173,17 @@ void Trainer::report_skip(const StepReport& r) {
 }
 
 void Trainer::save() {
-  nlohmann::json more = {
-      {"tokens", training_.tokens()},
-      {"last_step",
-       {{"loss", last_.loss}, {"grad_norm", last_.grad_norm}, {"targets", last_.targets}}}};
+  nlohmann::json more = last_step_of(last_);
+  more["tokens"] = training_.tokens();
   std::optional<double> score;
   if (evaluation_) score = evaluation_->part.mean();
   if (evaluation_ && evaluation_->all) more["validation_loss_all"] = evaluation_->all->mean();
   try {
     const std::string path = state_.save(options_.directory, settings_, more, score, options_.disk);
-    prune_checkpoints(options_.directory, int(settings_.keep), options_.disk);
+    together(state_.ranks.world, [&] {
+      if (state_.ranks.is_first())
+        prune_checkpoints(options_.directory, int(settings_.keep), options_.disk);
+    });
     display_.message("step " + std::to_string(state_.step) + ": saved " + path);
   } catch (const Error& error) {
     fail("step ", state_.step,

@@ -20,7 +20,7 @@ namespace gradus::train {
 struct TrainerOptions {
   std::string directory{};       // of checkpoints and metrics; it exists
   int64_t stop_at = 0;           // step after which to stop; 0: none
-  std::function<bool()> stop{};  // asked between two steps
+  std::function<bool()> stop{};  // asked between two steps; one rank that says yes stops all
   bool cuda_graph = false;       // see train/step.h
   Disk disk{};
 };
@@ -59,7 +59,7 @@ class Trainer {
   ProgressDisplay& display_;
   TrainerOptions options_;
   StepRunner steps_;
-  MetricsFile metrics_;
+  std::optional<MetricsFile> metrics_;  // of the first rank
   StepReport last_;
   bool metrics_fail_ = false;
   Pace pace_;

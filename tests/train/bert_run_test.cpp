@@ -95,7 +95,8 @@ TEST(BertRun, TheLossOfABatchIsThatOfTheModel) {
   TinyRun run(tiny_bert(d));
   const nn::Evaluating evaluating(run.state.model.module());
   const Batch b = run.data.training->batch(0, 4);
-  const double whole = masked_loss_sum(run.state.model, b, 0, 4, nullptr).item();
+  const double weight = double(b.target_count()) / 4;  // of the four pairs
+  const double whole = masked_loss_sum(run.state.model, b, 0, 4, {}, weight).item();
   Scores scores = masked_scores(run.state.model, b, 0, 3);
   scores += masked_scores(run.state.model, b, 3, 1);
   EXPECT_EQ(scores.count, b.target_count());
