@@ -1,8 +1,10 @@
 #include "train/opening.h"
 
 #include <cstdio>
+#include <sstream>
 
 #include "core/check.h"
+#include "nn/summary.h"
 #include "train/language_model.h"
 #include "train/machine.h"
 #include "train/units.h"
@@ -62,7 +64,37 @@ std::string checkpoint_text(const Settings& s, int64_t first_step, const std::st
          " to come; the newest " + with_commas(s.keep) + " and the best stay in " + directory;
 }
 
+// Parameters, gradients and what the optimizer keeps of them.
+int64_t bytes_of(const RunState& state) {
+  const optim::FlatBuffer& flat = state.optimizer->flat();
+  int64_t bytes = gradus::bytes_of(flat.parameters()) + gradus::bytes_of(flat.gradients());
+  for (const optim::NamedState& s : state.optimizer->state()) bytes += gradus::bytes_of(s.value);
+  return bytes;
+}
+
+std::string rank_text(const RunState& state) {
+  const Ranks& r = state.ranks;
+  std::ostringstream device;
+  device << state.model.device;
+  return "rank " + std::to_string(r.world.rank()) + ": tp " + std::to_string(r.tp.rank()) +
+         ", dp " + std::to_string(r.dp.rank()) + "; " + device.str() + ", " +
+         with_commas(nn::count_parameters(state.model.module()).elements) + " parameters, " +
+         bytes_text(bytes_of(state)) + " with gradients and optimizer";
+}
+
 }  // namespace
+
+std::string ranks_text(const RunState& state, const Settings& s) {
+  const parallel::Communicator& world = state.ranks.world;
+  if (world.size() == 1) return "";
+  const std::vector<std::string> lines = world.all_gather_text(rank_text(state));
+  std::string text = "\nranks    " + with_commas(world.size()) + " = tp " + with_commas(s.tp) +
+                     " × dp " + with_commas(s.dp) + (s.sp ? ", sequence parallel" : "") +
+                     (s.zero ? ", ZeRO-1" : "") + "; a micro-batch of a data rank has " +
+                     count_text(s.batch / (s.accumulate * s.dp), "window");
+  for (const std::string& line : lines) text += "\n         " + line;
+  return text;
+}
 
 std::string model_text(const Settings& s) {
   return s.model + ": " + count_text(s.layers, "layer") + ", width " + with_commas(s.width) + ", " +

@@ -1,25 +1,30 @@
 // gradus train: in this order, so that a mistake costs nothing: options, data, the place for results
-// (looked at, not made), the device, the model in memory, and only then directories and steps.
-#include <unistd.h>
-
+// (looked at, not made), the device; then, on each rank, the model in memory, and only then directories
+// and steps.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "nn/summary.h"
 #include "ops/gemm_tuning.h"
+#include "parallel/mpi.h"
 #include "train/commands.h"
-#include "train/generate.h"
-#include "train/interrupt.h"
+#include "train/layouts.h"
 #include "train/machine.h"
 #include "train/opening.h"
-#include "train/options.h"
-#include "train/profile.h"
 #include "train/run_directory.h"
-#include "train/trainer.h"
+#include "train/run_state.h"
+#include "train/train_rank.h"
+#include "train/units.h"
 
 namespace gradus::train {
 namespace {
+
+// The processes of this run, where ranks are processes: mpirun or srun has started several.
+using Processes = std::optional<parallel::Communicator>;
+
+bool prints(const Processes& processes) { return !processes || processes->rank() == 0; }
+
+constexpr double kPatience = 600;  // seconds that a rank waits for others, which may be saving
 
 void check_request(const TrainRequest& r) {
   check(r.stop_at >= 0, "--stop-at must be positive, got ", r.stop_at);
@@ -34,32 +39,26 @@ std::string data_name(const Choices& c) {
   return name_of_data(c.text.value_or(c.data.value_or("")));
 }
 
-// What a run begins with: nothing, the newest checkpoint of its directory, or the weights of another run.
-struct Start {
-  std::string directory;
-  std::optional<CheckpointReader> from;
-  Settings settings;
-  std::optional<CheckpointReader> weights{};
-};
-
 Start fresh_start(const TrainRequest& r, bool on_gpu) {
   Start start;
   if (!r.init.empty()) start.weights.emplace(find_checkpoint(r.init));
   start.settings = start.weights
                        ? resolve_with_model(settings_of(*start.weights), r.choices, on_gpu)
                        : resolve(r.choices, on_gpu);
+  settle_ranks(start.settings, r.choices, r.ranks);
   validate(start.settings);
   return start;
 }
 
-Start resumed_start(const TrainRequest& r) {
+Start resumed_start(const TrainRequest& r, const Processes& processes) {
   check(!r.out.empty() || r.choices.text || r.choices.data,
         "--resume needs to know which run: name its directory with --out");
   const std::string directory = existing_run(r.out, data_name(r.choices));
   const CheckpointList list = list_checkpoints(directory);
-  if (!list.incomplete.empty()) std::cout << list.warning() << std::endl;
+  if (!list.incomplete.empty() && prints(processes)) std::cout << list.warning() << std::endl;
   CheckpointReader reader(checkpoint_path(directory, latest_step(list, directory)));
-  const Settings settings = resume_with(settings_of(reader), r.choices);
+  Settings settings = resume_with(settings_of(reader), r.choices);
+  settle_ranks(settings, r.choices, r.ranks);
   validate(settings);
   return {directory, std::move(reader), settings, {}};
 }
@@ -71,96 +70,70 @@ void check_same_data(const CheckpointReader& reader, const RunData& data) {
         " was trained on ", stored, " tokens, now there are ", data.training->tokens());
 }
 
-void load(RunState& state, const CheckpointReader& reader) {
-  try {
-    state.load(reader);
-  } catch (const Error& error) {
-    fail("", error.what(), "; to go on from an earlier checkpoint, move ", reader.path(), " away");
+// The first process looks for a place that is free.
+std::string new_directory(const TrainRequest& r, const Settings& settings,
+                          const Processes& processes) {
+  const auto choose = [&] { return new_run(r.out, name_of_data(data_path(settings))); };
+  if (!processes) return choose();
+  std::string directory;
+  together(*processes, [&] {
+    if (prints(processes)) directory = choose();
+  });
+  return from_first(*processes, directory);
+}
+
+// Calls body(world) on each rank: a thread of this process, or this process.
+using Body = std::function<void(const parallel::Communicator& world)>;
+void on_ranks(const Processes& processes, int64_t ranks, const Body& body) {
+  if (processes) return body(*processes);
+  parallel::run_ranks(int(ranks), body, {.timeout = kPatience});
+}
+
+void train(TrainRequest r, const Processes& processes) {
+  if (processes) {
+    check(r.ranks.ranks.value_or(processes->size()) == processes->size(), "--ranks ",
+          r.ranks.ranks.value_or(0), ", but ", processes->size(), " processes were started");
+    r.ranks.ranks = processes->size();
   }
-}
-
-std::string resume_hint(const std::string& directory) {
-  return "gradus train --resume --out " + directory;
-}
-
-// A text begins with a new line, other tokens with the first one that is held out.
-std::vector<int32_t> sample_prompt(const Settings& settings, const RunData& data) {
-  if (settings.text.empty()) return {data.validation->batch(0, 1).inputs[0]};
-  return data.tokenizer->encode("\n");
-}
-
-void print_sample(const Settings& settings, const RunData& data, LanguageModel& model,
-                  int64_t tokens, const Interrupt& interrupt) {
-  if (is_bert(settings) || tokens == 0 || interrupt.requested()) return;
-  const Sampling sampling{.temperature = 0.8, .top_p = 0.95};
-  std::cout << "\nsample (temperature 0.8, top-p 0.95):" << std::endl;
-  TextGenerator generator(model, sample_prompt(settings, data), sampling, uint64_t(settings.seed));
-  for (int64_t i = 0; i < tokens && !interrupt.requested(); ++i)
-    std::cout << printable(data.tokenizer->decode(generator.next())) << std::flush;
-  std::cout << "\n" << std::endl;
-}
-
-void print_outcome(const Outcome& outcome, const Settings& settings, const RunState& state,
-                   const std::string& directory) {
-  if (outcome.finished)
-    std::cout << "validation loss " << outcome.validation->mean() << ", checkpoint "
-              << outcome.checkpoint << std::endl;
-  else
-    std::cout << "stopped at step " << state.step << " of " << settings.steps << ", checkpoint "
-              << outcome.checkpoint << "; to go on: " << resume_hint(directory) << std::endl;
-}
-
-// Measures some steps; where they lead is forgotten.
-void profile(RunState& state, const RunData& data, const Settings& settings,
-             const std::string& file) {
-  StepRunner steps(state, *data.training, settings);
-  const auto step = [&] {
-    if (steps.running() == kMostRunning) steps.finish();
-    steps.begin();
-  };
-  const StepSize size{model_size(settings), settings.batch,
-                      nn::count_parameters(state.model.module()).elements, state.model.dtype};
-  std::cout << table_of(profile_steps(state.model.device, step, 3, size, file)) << "\n\n"
-            << file << ": each op of these steps, for ui.perfetto.dev" << std::endl;
-}
-
-void train(const TrainRequest& r) {
-  check_request(r);
   const Device device = choose_device(r.device);
-  Start start = r.resume ? resumed_start(r) : fresh_start(r, device.is_cuda());
+  Start start = r.resume ? resumed_start(r, processes) : fresh_start(r, device.is_cuda());
   Settings& settings = start.settings;
+  const int64_t ranks = settings.tp * settings.dp;
+  check(r.profile.empty() || ranks == 1, "--profile measures one rank, but there are ", ranks,
+        ": profile with --tp 1 --dp 1");
   const RunData data = open_data(settings, start.directory);
   if (start.from) check_same_data(*start.from, data);
-  if (!start.from) start.directory = new_run(r.out, name_of_data(data_path(settings)));
+  if (!start.from) start.directory = new_directory(r, settings, processes);
   check_dtype(device, dtype_of(settings));
 
   use_threads(r.threads);
   std::optional<GemmTuning> tuning;
   if (!r.gemm_tuning.empty()) tuning.emplace(r.gemm_tuning);
-  RunState state(settings, device, start.weights ? &*start.weights : nullptr);
-  if (start.from) load(state, *start.from);
-  std::cout << opening(settings, data, device, nn::count_parameters(state.model.module()).elements,
-                       state.step, start.directory)
-            << "\n"
-            << std::endl;
-
-  if (!r.profile.empty()) return profile(state, data, settings, r.profile);
-
-  Disk{}.make_directory(start.directory);
-  if (!start.from) data.tokenizer->save(start.directory);
   const Interrupt interrupt;
-  Outcome outcome;
-  {
-    ProgressDisplay display(std::cout, [] { return terminal_width(STDOUT_FILENO); });
-    Trainer trainer(settings, *data.training, *data.validation, state, display,
-                    {.directory = start.directory,
-                     .stop_at = r.stop_at,
-                     .stop = [&] { return interrupt.requested(); },
-                     .cuda_graph = r.cuda_graph});
-    outcome = trainer.run();
-  }
-  if (outcome.finished) print_sample(settings, data, state.model, r.sample, interrupt);
-  print_outcome(outcome, settings, state, start.directory);
+  const TrainingRun run{r, start, data, interrupt};
+  on_ranks(processes, ranks, [&](const parallel::Communicator& w) { train_rank(w, run); });
+}
+
+// In f64 unless something else is asked for. Exit code 1 if a layout differs.
+void check_all_layouts(TrainRequest r) {
+  if (!r.choices.dtype) r.choices.dtype = "f64";
+  const int64_t most = r.ranks.ranks.value_or(8);
+  r.ranks = {};
+  Settings settings = fresh_start(r, false).settings;
+  const RunData data = open_data(settings);
+  use_threads(r.threads);
+  std::cout << model_text(settings) << "; " << settings.dtype << ", a step of "
+            << count_text(settings.batch, "window") << "\n\n";
+  check(check_layouts(settings, *data.training, most, std::cout), "layouts differ");
+}
+
+void begin(const TrainRequest& r) {
+  check_request(r);
+  if (r.check_layouts) return check_all_layouts(r);
+  if (!parallel::launched_by_mpi()) return train(r, {});
+  parallel::ProcessOptions options;
+  options.timeout = kPatience;
+  parallel::run_processes([&](const parallel::Communicator& world) { train(r, world); }, options);
 }
 
 }  // namespace
@@ -169,7 +142,7 @@ int train_command(int argc, const char* const* argv) {
   TrainRequest request;
   CLI::App app("Trains a GPT or a BERT.", "gradus train");
   add_options(app, request);
-  return run_command(app, argc, argv, [&] { train(request); });
+  return run_command(app, argc, argv, [&] { begin(request); });
 }
 
 }  // namespace gradus::train
