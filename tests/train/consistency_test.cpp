@@ -105,7 +105,7 @@ TEST(Consistency, NotANumberNeverAgrees) {
     const Tensor good = values({3}, {1, 2, 3}), bad = values({3}, {1, nan, 3});
     const auto report = compare(side == 1 ? good : bad, side == 0 ? good : bad);
     EXPECT_FALSE(report.agrees()) << side;
-    EXPECT_EQ(report.tensors[0].place, "(1)");
+    EXPECT_EQ(report.tensors[0].place, "(1,)");
   }
   ConsistencyCheck check(Bound::flat(1), 1);
   check.add("w", 1, values({1}, {1}), values({1}, {1}));
@@ -117,7 +117,7 @@ TEST(Consistency, NothingAtAllIsAFault) {
   EXPECT_FALSE(compare(values({2}, {0, 0}), values({2}, {0, 0})).agrees());
   EXPECT_FALSE(ConsistencyCheck(Bound::flat(1), 1).finish().agrees());
   const auto other = compare(values({2}, {1, 0}), values({2, 1}, {1, 0}));
-  EXPECT_TRUE(holds(text_of(other), {"FAULT: w is f64 (2) on the left, f64 (2, 1) on the right"}));
+  EXPECT_TRUE(holds(text_of(other), {"FAULT: w is f64 (2,) on the left, f64 (2, 1) on the right"}));
 }
 
 TEST(Consistency, TheRollTellsUnrelatedDataFromRounding) {
