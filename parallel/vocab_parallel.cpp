@@ -37,7 +37,9 @@ Tensor rows_of_parts(const TensorParallel& tp, const Tensor& part, const Tensor&
 }
 
 VocabEmbedding::VocabEmbedding(int64_t count, int64_t width, const TensorParallel& tp)
-    : tp(tp), count(count), weight(vocab_parameter(tp, count, width, nn::init::normal(1))) {}
+    : nn::Embedding(vocab_parameter(tp, count, width, nn::init::normal(1))),
+      tp(tp),
+      count(count) {}
 
 Tensor gather_logits(const Communicator& group, const Tensor& logits, int64_t vocabulary) {
   if (group.size() == 1) return logits;

@@ -4,7 +4,7 @@
 //
 //   V = 11 over 2 ranks, L = 8        rank 0   0 1 2 3 4 5 6 7
 //                                     rank 1   8 9 10 · · · · ·      · padding: not there, for anybody
-#include "ops/ops.h"
+#include "nn/embedding.h"
 #include "parallel/tensor_parallel.h"
 
 namespace gradus::parallel {
@@ -24,16 +24,14 @@ nn::Parameter vocab_parameter(const TensorParallel& tp, int64_t vocabulary, nn::
 Tensor rows_of_parts(const TensorParallel& tp, const Tensor& part, const Tensor& ids,
                      int64_t total);
 
-/// An embedding whose table is cut.
-struct VocabEmbedding final : nn::Module {
+/// An embedding whose table is cut: `weight` (L, width).
+struct VocabEmbedding final : nn::Embedding {
   TensorParallel tp;
   int64_t count;
-  nn::Parameter weight;  // (L, width)
 
   VocabEmbedding(int64_t count, int64_t width, const TensorParallel& tp = {});
   /// ids (B, T) → (B, T, width), or where tokens are cut (B·T/n, width).
   Tensor operator()(const Tensor& ids) const { return rows_of_parts(tp, weight, ids, count); }
-  void fields(nn::Fields& f) override { f("weight", weight); }
 };
 
 /// cross_entropy (ops/ops.h) of logits whose columns are cut: (…, L) here, targets (…) in [0, vocabulary), the
