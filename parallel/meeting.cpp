@@ -13,6 +13,7 @@ constexpr int kAll = -1;  // the shares of all ranks
 
 Meeting::Meeting(std::shared_ptr<ThreadWorld> w, std::string n, std::vector<int> ranks)
     : world(std::move(w)),
+      id(world->new_group()),
       name(std::move(n)),
       text(std::make_shared<const std::string>(name + " of " + ranks_text(ranks))),
       world_ranks(std::move(ranks)),

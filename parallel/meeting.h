@@ -42,6 +42,7 @@ class Meeting {
   void* output(int rank) const { return buffers_[size_t(rank)].out; }
 
   const std::shared_ptr<ThreadWorld> world;
+  const uint64_t id;
   const std::string name;
   const std::shared_ptr<const std::string> text;  // "tp of ranks 0, 1"
   const std::vector<int> world_ranks;

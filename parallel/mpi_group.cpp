@@ -8,37 +8,15 @@
 #include <sstream>
 #include <thread>
 
-#include "autograd/node.h"
 #include "core/random.h"
-#include "ops/ops.h"
 #include "parallel/rank_order.h"
 
 namespace gradus::parallel {
 namespace {
 
-constexpr int kControlTag = 32767;      // tags up to here exist in every MPI
 constexpr int64_t kOneMessage = 16384;  // bytes from all: all-gather and add them everywhere
 
 char* bytes_at(const Tensor& x, int64_t offset = 0) { return static_cast<char*>(x.raw()) + offset; }
-
-/// What comes before a message: what it is.
-struct Header {
-  int64_t dtype = 0, rank = 0, sizes[Shape::kMaxRank] = {};
-  explicit Header(const Tensor& x) : dtype(int64_t(x.dtype())), rank(x.rank()) {
-    std::copy(x.shape().begin(), x.shape().end(), sizes);
-  }
-  Header() = default;
-  Tensor empty_like_it() const {
-    Shape shape;
-    for (int64_t i = 0; i < rank; ++i) shape.push_back(sizes[i]);
-    return empty(shape, DType(dtype));
-  }
-};
-
-struct OutgoingMessage {
-  Header header;
-  Tensor data;
-};
 
 }  // namespace
 
@@ -122,13 +100,6 @@ void MpiGroup::fail_to_agree() {
 }
 
 // ---- Pieces --------------------------------------------------------------------------------------
-
-template <class Body>
-void MpiGroup::in_pieces(int64_t bytes, Body&& body) const {
-  const int64_t piece = options_.piece / 8 * 8;
-  for (int64_t begin = 0; begin < bytes; begin += piece)
-    body(begin, std::min(begin + piece, bytes));
-}
 
 /// Block k of `out` goes to rank k; what comes back is in the order of the ranks.
 MpiGroup::Bytes MpiGroup::exchange(const Bytes& out, int64_t bytes) {
@@ -258,73 +229,6 @@ std::shared_ptr<Group> MpiGroup::split(int color, int key, const std::string& na
   for (int k : members) ranks.push_back(world_ranks()[size_t(k)]);
   const int place = int(std::find(members.begin(), members.end(), rank()) - members.begin());
   return std::make_shared<MpiGroup>(name, place, ranks, comm, options_);
-}
-
-// ---- Messages ------------------------------------------------------------------------------------
-
-namespace {
-
-/// The call of a message. What MPI cannot tell apart is an Error.
-Call message_call(const char* op, const Tensor& x, int peer, int tag) {
-  check(tag >= 0 && tag < kControlTag, op, ": the tag is ", tag, ", but MPI has tags from 0 to ",
-        kControlTag - 1);
-  Call call = call_of(op, x);
-  call.peer = peer;
-  call.tag = tag;
-  return call;
-}
-
-}  // namespace
-
-/// Requests for the pieces of a message; `start` begins to move one.
-template <class Start>
-MpiRequests MpiGroup::piecewise(const Tensor& x, Start&& start) const {
-  MpiRequests requests;
-  in_pieces(bytes_of(x), [&](int64_t begin, int64_t end) {
-    requests.push_back(start(bytes_at(x, begin), int(end - begin)));
-  });
-  return requests;
-}
-
-void MpiGroup::send(const Tensor& x, int to, int tag) {
-  call_ = message_call("send", x, world_ranks()[size_t(to)], tag);
-  ++calls_;
-  const bool strict = options_.strict_send;
-  const NoGrad no_grad;
-  const auto message =
-      std::make_shared<OutgoingMessage>(OutgoingMessage{Header(x), strict ? x : clone(x)});
-  const auto start = [&](void* p, int bytes) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi((strict ? MPI_Issend : MPI_Isend)(p, bytes, MPI_BYTE, to, tag, comm_, &request),
-              "sending");
-    return request;
-  };
-  MpiRequests requests{start(&message->header, sizeof(Header))};
-  for (MPI_Request r : piecewise(message->data, start)) requests.push_back(r);
-  if (strict)
-    wait(requests, std::vector<int>(requests.size(), to));
-  else
-    finish_later(std::move(requests), message, options_.timeout, waiting());
-}
-
-void MpiGroup::receive(const Tensor& x, int from, int tag) {
-  call_ = message_call("receive", x, world_ranks()[size_t(from)], tag);
-  ++calls_;
-  const auto start = [&](void* p, int bytes) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Irecv(p, bytes, MPI_BYTE, from, tag, comm_, &request), "receiving");
-    return request;
-  };
-  Header header;
-  wait({start(&header, sizeof(Header))}, {from});
-  const Tensor sent = header.empty_like_it();
-  const bool fits = sent.shape() == x.shape() && sent.dtype() == x.dtype();
-  MpiRequests requests =
-      piecewise(fits ? x : sent, start);  // what does not fit leaves the line too
-  const std::vector<int> peers(requests.size(), from);
-  wait(std::move(requests), peers);
-  check(fits, "a message does not fit: ", call_, ", call ", calls_, " of ", name(), " of ",
-        ranks_text(world_ranks()), ", but what came is ", sent.shape(), " ", sent.dtype());
 }
 
 }  // namespace gradus::parallel

@@ -8,6 +8,8 @@
 //   all_reduce       all-to-all of slices, sum of mine, all-gather of the sums
 //   reduce_scatter   all-to-all of slices, sum of mine
 #if defined(GRADUS_MPI)
+#include <algorithm>
+
 #include "parallel/call.h"
 #include "parallel/group.h"
 #include "parallel/mpi.h"
@@ -53,11 +55,19 @@ class MpiGroup final : public Group {
   template <class Start>
   MpiRequests piecewise(const Tensor& x, Start&& start) const;
 
+  static constexpr int kControlTag = 32767;  // tags up to here exist in every MPI
   MPI_Comm comm_;
   ProcessOptions options_;
   uint64_t calls_ = 0;
   Call call_;  // the one under way
 };
+
+template <class Body>
+void MpiGroup::in_pieces(int64_t bytes, Body&& body) const {
+  const int64_t piece = options_.piece / 8 * 8;
+  for (int64_t begin = 0; begin < bytes; begin += piece)
+    body(begin, std::min(begin + piece, bytes));
+}
 
 }  // namespace gradus::parallel
 #endif

@@ -88,7 +88,7 @@ void ThreadGroup::send(const Tensor& x, int to, int tag) {
   Call call = call_of("send", x);
   call.peer = world_ranks()[size_t(to)];
   call.tag = tag;
-  send_message(*meeting_->world, {meeting_.get(), world_rank(), call.peer, tag},
+  send_message(*meeting_->world, {meeting_->id, world_rank(), call.peer, tag},
                {call, meeting_->text, ++calls_}, x);
 }
 
@@ -96,7 +96,7 @@ void ThreadGroup::receive(const Tensor& x, int from, int tag) {
   Call call = call_of("receive", x);
   call.peer = world_ranks()[size_t(from)];
   call.tag = tag;
-  receive_message(*meeting_->world, {meeting_.get(), call.peer, world_rank(), tag},
+  receive_message(*meeting_->world, {meeting_->id, call.peer, world_rank(), tag},
                   {call, meeting_->text, ++calls_}, x);
 }
 

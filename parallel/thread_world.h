@@ -7,6 +7,7 @@
 //
 // A rank waits in one place at a time, so each has its own condition variable: whoever makes progress
 // possible wakes those whom it concerns.
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -33,7 +34,7 @@ struct Place {
 /// On its way between two threads (parallel/thread_mail.h).
 struct Message;
 struct Address {
-  const void* group;
+  uint64_t group;     // see ThreadWorld::new_group
   int from, to, tag;  // ranks of the whole program
   auto operator<=>(const Address&) const = default;
 };
@@ -47,6 +48,9 @@ class ThreadWorld {
   ThreadWorld(int ranks, RankOptions options);
 
   const RankOptions& options() const { return options_; }
+
+  /// The number of a new group. No other will have it, so no message finds the wrong one.
+  uint64_t new_group() { return ++groups_; }
 
   /// Begins a call of `rank`: after a random delay where those are wished, returns the lock. Error when
   /// a rank has failed.
@@ -81,6 +85,7 @@ class ThreadWorld {
   std::string report() const;
 
   RankOptions options_;
+  std::atomic<uint64_t> groups_{0};
   std::mutex mutex_;
   std::vector<Rank> ranks_;
   int returned_ = 0;
