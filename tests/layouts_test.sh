@@ -100,4 +100,43 @@ status=$?
 expect 1 "rank [0-9].*File too large" "the newest is four/step_00000012"
 run train --resume --out four --steps 14 --tp 1 --dp 1 --sp=false --zero=false --device cpu --sample 0
 expect 0 "checkpoint four/step_00000014"
+
+# Ranks as processes, where there is MPI: the same again, stopped by a signal to one of them, ended by the
+# death of another.
+if ldd "$gradus" | grep -q libmpi && command -v mpirun > /dev/null; then
+  flags=(--oversubscribe)
+  [ "$(id -u)" != 0 ] || flags+=(--allow-run-as-root)
+  # processes N ARGUMENT...: as run does.
+  processes() {
+    out=$(timeout 60 mpirun "${flags[@]}" -n "$1" "$gradus" "${@:2}" 2>&1 < /dev/null)
+    status=$?
+  }
+  processes 4 train "${tiny[@]}" --out processes --tp 2 --sp --zero --micro-batch 2 --sample 0
+  expect 0 "ranks +4 = tp 2 × dp 2" "^validation loss ${loss:-none}, checkpoint processes"
+  run diff one processes --kind parameters --bound 1e-9 --only-failures
+  expect 0 "they agree"
+  processes 2 train "${tiny[@]}" --ranks 4 --out never
+  expect 1 "--ranks 4, but 2 processes"
+
+  # with_two SIGNAL DIRECTORY: a run of two processes, one of which gets the signal.
+  with_two() {
+    timeout 60 mpirun "${flags[@]}" -n 2 "$gradus" train "${tiny[@]}" --steps 100000 --warmup 0 --out "$dir/$2" \
+      --save-every 2 --sample 0 > signal.txt 2>&1 < /dev/null &
+    local launcher=$! one
+    for _ in {1..500}; do ls "$2"/step_*2/index.json &> /dev/null && break; sleep 0.02; done
+    one=$(pgrep -f -- "--out $dir/$2 " | tail -n 1)  # the launchers came first
+    kill "-$1" "$one"
+    wait $launcher
+    status=$? out=$(cat signal.txt)
+  }
+  with_two TERM stopped
+  expect 0 "stopped at step [0-9]+ of 100000, checkpoint $dir/stopped/step_"
+  start=$SECONDS
+  with_two KILL killed
+  [ "$status" != 0 ] || { echo "a run of one rank goes on: $out"; bad=1; }
+  ((SECONDS - start < 30)) || { echo "it took $((SECONDS - start)) s to end"; bad=1; }
+  expect "$status" "rank [01] .*Killed"
+  run train --resume --out killed --steps 100000 --stop-at 4 --ranks 1 --sample 0
+  expect 0 "checkpoint killed/step_"
+fi
 exit $bad

@@ -114,7 +114,7 @@ mutant ops/add_norm.cu   's/\.first_element = options.first_element/.first_eleme
 mutant ops/attention.cu  's/\.head_rows = options.head_rows,//'                               'DropParts.OfHeads*'
 mutant models/transformer.cpp 's/first_element = random.elements\(branch\).first/first_element = 0/' 'Places.*Gpt*'
 mutant models/bert_block.cpp 's/random.head_rows\(heads_\)/{}/'                              'Places.*Bert*'
-mutant train/step.cpp    's/dropout\(&state_.dropout, first\)/dropout(\&state_.dropout)/'     'StepRunner.R5*'
+mutant train/step.cpp    's/random\(dropout, samples_.first\(part\)\)/random(dropout, first)/'      'Families/Parity.A1*gpt2'
 mutant train/step.cpp    's/state_.dropout.restore\(masks\);//'                              'StepRunner.R5*'
 # tensor and sequence parallelism
 tensor='TensorParallel.*:TensorParallelGpt.*:TensorParallelBert.*'
@@ -136,6 +136,29 @@ mutant models/shares.cpp 's/parallel::Consumer::split/parallel::Consumer::replic
 mutant models/shares.cpp 's/first = tp\.rank\(\) \* own;/first = 0;/'                        'TensorParallelGpt.*'
 mutant models/shares.cpp 's/, first = tp\.rank\(\) \* rows;/;/'                              "$tensor"
 mutant models/bert.cpp   's/on_cut_tokens->shard = tp\.whole\(\)/(void)on_cut_tokens/'        'TensorParallelBert.*'
+# a run on many ranks: the contract of the loss, who computes, says, writes and reads what
+parity='Families/Parity.A1*gpt2_tied:Families/Parity.A1*bert*'
+mutant train/step.cpp    's/share = 1.0 \//share = 1.0 \/ double(samples_.micro_batches) \//'  "$parity"
+mutant train/step.cpp    's/if \(samples_.data_ranks == 1\) return mine;/return mine;/'         "$parity"
+mutant train/step.cpp    's/sum.pairs \+= all\[i \+ 1\]/sum.pairs = all[1]/'                     "$parity"
+mutant train/step.cpp    's/if \(m \+ 1 == samples_.micro_batches\)/if (m == 0)/'              "$parity"
+mutant train/step.cpp    's/loss_ = state_.ranks.dp.all_reduce\(total\)/loss_ = total/'        "$parity"
+mutant train/samples.cpp 's/first_sample \+ samples.first\(m\)/first_sample + m * samples.rows/' "$parity"
+mutant train/run_state.cpp 's/finalizer\(\*optimizer, ranks.groups\(\)\)/finalizer(*optimizer, {ranks.tp, {}, ranks.tp})/' "$parity"
+mutant train/run_state.cpp 's/is_written\(s.parameter.name\(\), is_sliced\)/is_written(s.parameter.name(), false)/' 'ManyRanks.Checkpoints*'
+mutant train/loss.cpp    's/^  share\(scores, dp\);//'                                         'ManyRanks.A6*'
+mutant train/ranks.cpp   's/^  if \(!all.empty\(\)\) throw Error\(all\);//'                    'ManyRanks.C9*'
+mutant train/trainer.cpp 's/return any_of\(state.ranks.world, mine\(\)\)/return mine()/'       'ManyRanks.OneRank*'
+mutant train/state.cpp   's/i \* shard.ranks \+ shard.rank\)/i * shard.ranks + shard.ranks - 1 - shard.rank)/' 'ManyRanks.A6*'
+mutant train/state.cpp   's/i \* shard.ranks \+ shard.rank\)/shard.rank * shard.pieces + i)/'  'ManyRanks.A6*'
+mutant train/state.cpp   's/shard.real\(length\)/length/'                                     'State.Slices*'
+mutant train/writers.cpp 's/\(is_sliced \|\| writer.dp == dp_rank\)/writer.dp == dp_rank/'     'Writers.*'
+# the comparison itself
+mutant train/consistency.cpp 's/floor \* std::sqrt\(double\(s.columns\)\)/0/'                  'Consistency.Noise*'
+mutant train/consistency.cpp 's/\(!bound_.judges_rows \|\| within\(t.row_rel, t.bound\)\)/true/' 'Consistency.ARow*'
+mutant train/consistency.cpp 's/return value <= bound;/return !(value > bound);/'              'Consistency.NotANumber*'
+mutant train/consistency.cpp 's/!sums_.empty\(\) && largest == 0/false/'                       'Consistency.Nothing*'
+mutant train/checkpoint_diff.cpp 's/if \(!mine.contains\(name\)\)/if (false)/'                 'CheckpointDiff.Another*'
 
 echo "$caught mutants caught, $survived not"
 ((survived == 0 && caught >= 12))

@@ -20,8 +20,11 @@ Settings many(const TemporaryDirectory& d, const std::string& family, int64_t tp
 }
 
 // Runs from the newest checkpoint of the directory, if it has any, on ranks that are threads.
-Outcome run_many(Settings s, const std::string& directory, TrainerOptions options = {}) {
-  Outcome first;
+struct ManyOutcome : Outcome {
+  std::string shown;  // by the first rank
+};
+ManyOutcome run_many(Settings s, const std::string& directory, TrainerOptions options = {}) {
+  ManyOutcome first;
   use_threads(1);
   const RunData data = open_data(s);
   parallel::run_ranks(int(s.tp * s.dp), [&](const Communicator& world) {
@@ -37,7 +40,7 @@ Outcome run_many(Settings s, const std::string& directory, TrainerOptions option
     mine.directory = directory;
     const Outcome outcome =
         Trainer(s, *data.training, *data.validation, state, display, mine).run();
-    if (world.rank() == 0) first = outcome;
+    if (world.rank() == 0) first = {outcome, shown.str()};
   });
   use_threads(0);
   return first;
@@ -112,8 +115,11 @@ TEST(ManyRanks, C9_AFailingDiskOfOneRankLeavesTheEarlierCheckpoint) {
     if (operation == std::string("write") && path.find("step_00000010.tmp/rank_2") != path.npos)
       fail("no space for ", path);
   }};
-  const Outcome outcome = run_many(s, d / "run", {.disk = failing});
+  const ManyOutcome outcome = run_many(s, d / "run", {.disk = failing});
   EXPECT_TRUE(outcome.finished);
+  EXPECT_TRUE(holds(outcome.shown, {"step 10 is not saved: rank 2: no space for", "the newest is ",
+                                    "step_00000005", "; training goes on"}))
+      << outcome.shown;
   std::vector<int64_t> steps;
   for (const SavedStep& saved : list_checkpoints(d / "run").complete) steps.push_back(saved.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{5, 12}));
