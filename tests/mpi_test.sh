@@ -21,8 +21,8 @@ run() {
 fail() { echo "$*, exit status $status:"; cat "$log"; bad=1; }
 
 # The layouts of the parity matrix that have so many ranks, with two micro-batches.
-parity=([2]='Parity.*dp2_tp1*_m2*:Parity.*dp1_tp2*_m2*'
-        [4]='Parity.*dp4_tp1*_m2*:Parity.*dp2_tp2*_m2*:Parity.*dp1_tp4*_m2*')
+parity=([2]='ParityMatrix.*dp2_tp1*_m2*:ParityMatrix.*dp1_tp2*_m2*'
+        [4]='ParityMatrix.*dp4_tp1*_m2*:ParityMatrix.*dp2_tp2*_m2*:ParityMatrix.*dp1_tp4*_m2*')
 for n in 2 4; do
   filter="Communicator.*:Finalize.A1*:${parity[$n]}"
   run 120 $n "$filter"

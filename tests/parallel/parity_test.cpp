@@ -86,12 +86,12 @@ void expect_parameters(nn::Module& model, const std::map<std::string, Values>& w
 
 // ---- the matrix
 
-class Parity : public testing::TestWithParam<Case> {};
+class ParityMatrix : public testing::TestWithParam<Case> {};
 
 // In f64 sums of some hundred terms in another order differ by 1e-15, through two layers by a few
 // times that: 1e-12 leaves a factor of a hundred, and any bug counts 1e-3. Adam divides a gradient by its
 // size, which makes a little noise larger: 1e-10 after three steps, of parameters of size 1.
-TEST_P(Parity, A1_A3_P1_P4_P6_P7_P8_P9_P11_T4_Steps) {
+TEST_P(ParityMatrix, A1_A3_P1_P4_P6_P7_P8_P9_P11_T4_Steps) {
   const Case& c = GetParam();
   const Reference& one = reference_of(c);
   const bool has_targets = c.targets != Targets::nowhere;
@@ -138,7 +138,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(, Parity, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(, ParityMatrix, testing::ValuesIn(cases()),
                          [](const auto& info) { return name_of(info.param); });
 
 // ---- random numbers
