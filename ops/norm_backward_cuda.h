@@ -23,20 +23,29 @@ struct Columns<A, 0> {
   __device__ A& operator[](int64_t column) { return at[column]; }
 };
 
-/// part ← the sums of the rows of the block, one after the other. `shared` has room for n.
+/// The sums of this thread's columns to `shared` (rows of the block, sums, n), as the sum number k.
 template <class R, class A, int kSlots>
-__device__ void sum_rows_of_block(Columns<A, kSlots>& sum, A* shared, A* part, int64_t n) {
-  const int last = int(blockDim.y) - 1;
-  for (int y = 0; y <= last; ++y) {
-    if (int(threadIdx.y) == y)
+__device__ void leave_sums(const Columns<A, kSlots>& sum, A* shared, int64_t n, int k, int sums) {
+  constexpr int V = R::V, kWide = 16 / int(sizeof(A));
+  A* row = shared + (int64_t(threadIdx.y) * sums + k) * n;
 #pragma unroll
-      for (int slot = 0; slot < kSlots; ++slot) {
-        const int64_t i = R::column(slot);
-        if (i >= n) continue;
-        const A before = y ? shared[i] : A(0);
-        (y == last ? part : shared)[i] = before + sum[slot];
-      }
-    __syncthreads();
+  for (int slot = 0; slot < kSlots; slot += kWide) {
+    const int column = R::first(slot / V) + slot % V;
+    if (column >= n) continue;
+    Pack<A, kWide> pack;
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) pack.v[i] = sum.held[slot + i];
+    *reinterpret_cast<Pack<A, kWide>*>(row + column) = pack;
+  }
+}
+/// part (count) ← the rows of the block, one after the other.
+template <class A>
+__device__ void add_rows_of_block(const A* shared, A* part, int64_t count) {
+  const int threads = int(blockDim.x * blockDim.y);
+  for (int64_t i = threadIdx.y * blockDim.x + threadIdx.x; i < count; i += threads) {
+    A sum = shared[i];
+    for (int y = 1; y < int(blockDim.y); ++y) sum += shared[y * count + i];
+    part[i] = sum;
   }
 }
 
@@ -138,9 +147,12 @@ __global__ void __launch_bounds__(kBackwardThreads<kPacks>, 1)
   }
   __syncthreads();  // everyone is done with what was fetched
   A* memory = reinterpret_cast<A*>(shared);
-  sum_rows_of_block<R>(dgamma, memory, part, b.n);
-  sum_rows_of_block<R>(dbeta, memory, part + b.n, b.n);
-  if constexpr (kAdds != Adds::nothing) sum_rows_of_block<R>(dbias, memory, part + 2 * b.n, b.n);
+  constexpr int kSums = kInputs;  // dγ, dβ, and dbias where there is a branch
+  leave_sums<R>(dgamma, memory, b.n, 0, kSums);
+  leave_sums<R>(dbeta, memory, b.n, 1, kSums);
+  if constexpr (kSums == 3) leave_sums<R>(dbias, memory, b.n, 2, kSums);
+  __syncthreads();
+  add_rows_of_block(memory, part, kSums * b.n);
 }
 
 struct BackwardLaunch {
@@ -177,7 +189,7 @@ void backward_cuda(Device device, const Backward<T>& b) {
   const BackwardLaunch l = backward_launch(b);
   auto held = [&]<int kPacks>() {
     auto kernel = backward_kernel<kAdds, T, kPacks>;
-    const size_t bytes = BackwardRows<kAdds, T, kPacks>::kBytes;  // n sums fit in, too
+    const size_t bytes = BackwardRows<kAdds, T, kPacks>::kBytes;  // the sums of the rows fit in, too
     allow_shared(kernel, bytes);
     kernel<<<l.blocks, l.threads, bytes, stream>>>(b);
   };
