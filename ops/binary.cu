@@ -9,6 +9,7 @@
 #include "autograd/gradcheck.h"
 #include "ops/map.h"
 #include "ops/ops.h"
+#include "ops/repeated.h"
 
 namespace gradus {
 namespace {
@@ -57,7 +58,12 @@ struct Add {
   Shape a{}, b{};
   Tensor forward(const Tensor& x, const Tensor& y) {
     a = x.shape(), b = y.shape();
-    return map(name, Plus{}, x, y);
+    detail::check_operands(name, x, y);
+    Tensor sum = empty(detail::common_shape(name, x, y), x.dtype(), x.device());
+    dispatch_floating(name, x.dtype(), [&]<class T>() {
+      if (!map_repeated<T>(Plus{}, sum, x, y)) detail::map_into<T, T>(Plus{}, sum, x, y);
+    });
+    return sum;
   }
   Tensors backward(const Tensor& dy, Needs need) {
     return {need[0] ? sum_to(dy, a) : Tensor{}, need[1] ? sum_to(dy, b) : Tensor{}};
