@@ -9,14 +9,17 @@
 // As one op, because gelu and gelu' then cost no pass over memory of their own: on a GPU the product that
 // makes H writes A beside it, and the product that makes dA multiplies it with gelu'(H) before it is
 // stored. A is then computed from H before rounding, and dA is not rounded either. That is done for 16-bit
-// types and an inner width that is a multiple of 8, where cuBLASLt can; elsewhere gelu is a pass.
+// types: on Hopper GPUs by products of our own where they fit (ops/gelu_gemm_hopper.cu), which sum db₁ on
+// the way, else by cuBLASLt if the inner width is a multiple of 8; elsewhere gelu is a pass.
 //
 // H and A are saved: four times the width each, but no product has to be computed again.
+#include "ops/gelu_mlp.h"
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
 #include "ops/activation.h"
-#include "ops/gelu_mlp.h"
+#include "ops/gelu_gemm.h"
 #include "ops/gemm_tensor.h"
+#include "ops/norm_sums.h"
 
 namespace gradus {
 namespace {
@@ -41,17 +44,29 @@ Tensor gelu_product(const Tensor& h, const Tensor& X, const Tensor& w1, const Te
     return gelu(h, kKind);
   }
   Tensor a = empty_like(h), bias = b1 ? contiguous(b1) : Tensor{};
+  if (gelu_gemm_forward_fits(X, w1)) {
+    gelu_gemm_forward(h, a, X, w1, bias);
+    return a;
+  }
   gemm_into(
       a, X, t(w1), 0,
       {.bias = bias ? bias.raw() : nullptr, .gelu = Epilogue::Gelu::forward, .pre_gelu = h.raw()});
   return a;
 }
 
-Tensor gelu_backward_product(const Tensor& dY, const Tensor& w2, const Tensor& h) {
-  if (!does_gelu(h, dY.size(-1))) return gelu_backward(gemm(dY, w2), h, kKind);
-  Tensor dh = empty_like(h);
-  gemm_into(dh, dY, w2, 0, {.gelu = Epilogue::Gelu::backward, .pre_gelu = h.raw()});
-  return dh;
+GeluGradients gelu_backward_product(const Tensor& dY, const Tensor& w2, const Tensor& h,
+                                    Need need_db1) {
+  if (!does_gelu(h, dY.size(-1))) {
+    Tensor dH = gelu_backward(gemm(dY, w2), h, kKind);
+    return {dH, bias_gradient(dH, need_db1)};
+  }
+  Tensor dH = empty_like(h);
+  if (gelu_gemm_backward_fits(dY, w2)) {
+    Tensor parts = gelu_gemm_backward(dH, dY, w2, h, bool(need_db1));
+    return {dH, parts ? sum_parts(parts, h.dtype(), {need_db1})[0] : Tensor{}};
+  }
+  gemm_into(dH, dY, w2, 0, {.gelu = Epilogue::Gelu::backward, .pre_gelu = h.raw()});
+  return {dH, bias_gradient(dH, need_db1)};
 }
 
 namespace {
@@ -74,16 +89,16 @@ struct GeluMlp {
   }
 
   Tensors backward(const Tensor& dy, Needs need) {
-    Tensor dY = rows_of(dy), dH, dx;
-    if (need[0] || need[1] || need[2]) dH = gelu_backward_product(dY, *w2, *h);
+    Tensor dY = rows_of(dy), dx;
+    GeluGradients inner;
+    if (need[0] || need[1] || need[2]) inner = gelu_backward_product(dY, *w2, *h, need[2]);
     if (need[0]) {
       dx = empty_like(*x);
-      gemm_into(rows_of(dx), dH, *w1, 0);
+      gemm_into(rows_of(dx), inner.dH, *w1, 0);
     }
     Tensor dw2 = weight_gradient(dY, *a, need[3]), db2 = bias_gradient(dY, need[4]);
-    Tensor dw1 = need[1] ? weight_gradient(dH, rows_of(*x), need[1]) : Tensor{};
-    Tensor db1 = need[2] ? bias_gradient(dH, need[2]) : Tensor{};
-    return {dx, dw1, db1, dw2, db2};
+    Tensor dw1 = need[1] ? weight_gradient(inner.dH, rows_of(*x), need[1]) : Tensor{};
+    return {dx, dw1, inner.db1, dw2, db2};
   }
 
   /// H is computed again, with its history.

@@ -1,4 +1,5 @@
 #pragma once
+#include "autograd/node.h"
 #include "autograd/tensor.h"
 
 namespace gradus {
@@ -11,7 +12,11 @@ Tensor gelu_mlp(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tenso
 // Its products, unrecorded, of rows X (rows, in):
 /// h ← X W₁ᵀ + b₁. Returns gelu(h).
 Tensor gelu_product(const Tensor& h, const Tensor& X, const Tensor& w1, const Tensor& b1);
-/// dY W₂ ⊙ gelu'(h)
-Tensor gelu_backward_product(const Tensor& dY, const Tensor& w2, const Tensor& h);
+struct GeluGradients {
+  Tensor dH{}, db1{};
+};
+/// dH = dY W₂ ⊙ gelu'(h), and db₁ = Σ_rows dH as bias_gradient() gives it.
+GeluGradients gelu_backward_product(const Tensor& dY, const Tensor& w2, const Tensor& h,
+                                    Need need_db1);
 
 }  // namespace gradus

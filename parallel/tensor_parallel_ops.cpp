@@ -137,11 +137,11 @@ struct ColumnGeluRow {
   }
   Tensors backward(const Tensor& dy, Needs need) {
     Started dY_of_all = begin_gather(tp, dy), all = begin_inputs(tp, *x, need[1]);
-    Tensor dY = dY_of_all.wait(), dH = gelu_backward_product(dY, *w2, *h);
+    Tensor dY = dY_of_all.wait();
+    auto [dH, db1] = gelu_backward_product(dY, *w2, *h, need[2]);
     InputGradient dx(tp, dH, *w1, shape, need[0]);
     Tensor dw2 = weight_gradient(dY, *a, need[3]);
     Tensor dw1 = need[1] ? weight_gradient(dH, all.wait(), need[1]) : Tensor{};
-    Tensor db1 = need[2] ? bias_gradient(dH, need[2]) : Tensor{};
     return {dx.wait(), dw1, db1, dw2};
   }
 };

@@ -1,5 +1,5 @@
 // gelu_mlp against its parts in f64. On a GPU the 16-bit types take the way through epilogues where the
-// inner width is a multiple of 8.
+// inner width is a multiple of 8, on a Hopper GPU through products of our own where it is one of 256.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -123,7 +123,8 @@ TEST(GeluMlp, EqualsItsPartsInF64) {
     for (DType dtype : kFloatingTypes)
       for (Sizes s :
            {Sizes{48, 24, 64, 16, true}, Sizes{33, 16, 128, 24, false}, Sizes{21, 12, 60, 20, true},
-            Sizes{1, 8, 8, 8, true}, Sizes{200, 64, 256, 64, true}})
+            Sizes{1, 8, 8, 8, true}, Sizes{200, 64, 256, 64, true}, Sizes{389, 200, 512, 136, true},
+            Sizes{131, 136, 768, 72, false}})
         for (bool main_grads : {false, true}) {
           SCOPED_TRACE(testing::Message()
                        << device << " " << dtype << " " << s.rows << " × " << s.in << " → "
@@ -131,6 +132,13 @@ TEST(GeluMlp, EqualsItsPartsInF64) {
           compare_with_parts(s, dtype, device, main_grads);
           if (testing::Test::HasFatalFailure()) return;
         }
+}
+
+// More tiles than a GPU has multiprocessors, several times: blocks take the next ones.
+TEST(GeluMlp, OfManyTilesEqualsItsPartsInF64) {
+  for (Device device : test_devices())
+    if (device.is_cuda())
+      compare_with_parts({1000, 136, 5376, 1032, true}, DType::bf16, device, true);
 }
 
 // The ends of gelu, where h³ leaves the range of the type: y = h w₂ on the right, 0 on the left.
