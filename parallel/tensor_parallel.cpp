@@ -17,13 +17,23 @@ nn::Shard TensorParallel::columns() const {
 }
 nn::Shard TensorParallel::whole() const { return {.partial_grad = splits_tokens()}; }
 
+/// How many of the outputs of a column layer are here: each piece is cut by itself.
+static int64_t own_outputs(const TensorParallel& tp, int64_t out, int pieces) {
+  check(pieces > 0 && out % pieces == 0, "the outputs of a column layer (", out,
+        ") are not made of ", pieces, " equal pieces");
+  return pieces * tp.part(out / pieces, "the outputs of a column layer, or a piece of them");
+}
+
 ColumnLinear::ColumnLinear(int64_t in, int64_t out, const TensorParallel& tp, Options options)
     : tp(tp),
       gather_output(options.gather_output),
-      weight({options.pieces * tp.part(out / options.pieces, "the outputs of a column layer"), in},
+      weight({own_outputs(tp, out, options.pieces), in},
              nn::init::kaiming_uniform(in, 0.5773502691896258), tp.rows(options.pieces)) {
   check(!(gather_output && tp.splits_tokens()),
         "a column layer gathers its output or the tokens of its input, not both");
+  check(!gather_output || options.pieces == 1 || !tp.is_cut(),
+        "a column layer in pieces cannot gather its output: parts of ranks, side by side, are not "
+        "in the order of the rows");
   if (options.bias)
     bias = nn::Parameter({weight.size(0)}, nn::init::zeros(), tp.rows(options.pieces));
 }

@@ -214,6 +214,8 @@ TEST(TensorParallel, WhatDoesNotFitIsAnError) {
     const TensorParallel plain{world}, cut{world, true};
     EXPECT_THROW(ColumnLinear(kIn, 7, plain), Error);
     EXPECT_THROW(RowLinear(7, kOut, plain), Error);
+    EXPECT_THROW(ColumnLinear(kIn, 9, plain, {.pieces = 2}), Error);  // not 8 of the 9
+    EXPECT_THROW(ColumnLinear(kIn, 8, plain, {.pieces = 2, .gather_output = true}), Error);
     EXPECT_THROW(ColumnLinear(kIn, kInner, cut, {.gather_output = true}), Error);
     EXPECT_THROW(RowLinear(kInner, kOut, cut, {.input_is_parallel = false}), Error);
     RowLinear row(kIn, kOut, cut);
@@ -229,6 +231,7 @@ TEST(TensorParallel, AGroupOfOneIsTheDenseLayer) {
   EXPECT_EQ(y.grad_fn()->name(), "linear");
   EXPECT_EQ(column.weight.shard.dim, -1);
   EXPECT_FALSE(RowLinear(kIn, kOut, {{}, true}).bias.shard.partial_grad);
+  EXPECT_NO_THROW(ColumnLinear(kIn, kInner, {}, {.pieces = 2, .gather_output = true}));
 }
 
 }  // namespace
