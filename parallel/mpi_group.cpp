@@ -3,6 +3,7 @@
 #if defined(GRADUS_MPI)
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <numeric>
 #include <sstream>
@@ -23,7 +24,8 @@ char* bytes_at(const Tensor& x, int64_t offset = 0) { return static_cast<char*>(
 MpiGroup::MpiGroup(std::string name, int rank, std::vector<int> world_ranks, MPI_Comm comm,
                    ProcessOptions options)
     : Group(std::move(name), rank, std::move(world_ranks)), comm_(comm), options_(options) {
-  check(options.piece >= 8, "a piece of a message has at least 8 bytes, got ", options.piece);
+  check(options.piece >= 8 && options.piece <= INT_MAX,
+        "a piece of a message has from 8 to 2³¹ − 1 bytes, got ", options.piece);
 }
 
 MpiGroup::~MpiGroup() {
@@ -88,8 +90,8 @@ void MpiGroup::fail_to_agree() {
   constexpr int64_t kText = 256;
   std::ostringstream mine;
   mine << call_;
-  std::string text = mine.str();
-  text.resize(kText);
+  std::string text = mine.str().substr(0, kText - 1);
+  text.resize(kText);  // zeros end it
   const Bytes all = gather(text.data(), kText);
   const auto said = [&](int k) { return std::string(all.data() + k * kText); };
   int other = 1;
