@@ -24,7 +24,7 @@ fail() { echo "$*, exit status $status:"; cat "$log"; bad=1; }
 parity=([2]='ParityMatrix.*dp2_tp1*_m2*:ParityMatrix.*dp1_tp2*_m2*'
         [4]='ParityMatrix.*dp4_tp1*_m2*:ParityMatrix.*dp2_tp2*_m2*:ParityMatrix.*dp1_tp4*_m2*')
 for n in 2 4; do
-  filter="Communicator.*:Finalize.A1*:${parity[$n]}"
+  filter="Communicator.*:Collectives.BackwardIsTheTranspose:Finalize.A1*:${parity[$n]}"
   run 120 $n "$filter"
   ((status == 0)) || fail "mpirun -n $n $filter"
   passed=$(grep -c '^\[  PASSED  \] [1-9]' "$log")
