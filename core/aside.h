@@ -38,8 +38,8 @@ class Mark {
   std::shared_ptr<void> event_;
 };
 
-/// While one lives, this thread's work on `device` goes to a second stream, after what the first was
-/// given before. A Trace does not see it: it shows what the first stream is at. Nothing on the CPU. Error inside another one, and while a CUDA graph is captured.
+/// While one lives, this thread's work on `device` goes to a second stream, behind what the first has;
+/// a Trace shows the first. Nothing on the CPU. Error inside another, and while a graph is captured.
 class Aside {
  public:
   explicit Aside(Device device);

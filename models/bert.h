@@ -65,8 +65,8 @@ struct Bert final : nn::Module {
 
   explicit Bert(const BertConfig& config, const parallel::TensorParallel& tp = {});
 
-  /// h (B, T, C), on all ranks. `random` is for dropout, which is on in training (a Generator* will do): one stream is
-  /// used, whatever the number of layers. What stands at padding reaches nothing else.
+  /// h (B, T, C), on all ranks. `random` is for dropout, which is on in training (a Generator* will do):
+  /// one stream is used, whatever the number of layers. What stands at padding reaches nothing else.
   Tensor operator()(const BertInputs& inputs, Randomness random = {}) const;
   /// h (…, C) → logits of the word (…, V), on all ranks. Where tokens are cut it is not for training, which
   /// goes by loss().

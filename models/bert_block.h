@@ -23,7 +23,7 @@ struct BertAttention final : nn::Module {
   nn::Dropout drop;
 
   explicit BertAttention(const BertConfig& config, const parallel::TensorParallel& tp = {});
-  /// x (B, T, C), or rows of it, → the same. `mask` (B, 1, 1, T) of u8 is 0 at padding; without it there is none.
+  /// x (B, T, C), or rows of it, → the same. `mask` (B, 1, 1, T) of u8: 0 at padding; undefined: none.
   Tensor operator()(const Tensor& x, const Tensor& mask, const Randomness& random) const;
   void fields(nn::Fields& f) override { f("qkv", qkv)("out", out)("drop", drop); }
 

@@ -61,8 +61,8 @@ class Optimizer {
   /// Updates applied so far. Waits for the device.
   int64_t steps() const { return control_.updates(); }
   void restore_steps(int64_t steps) { control_.restore_updates(steps); }
-  /// The state of all parameters, as far as it is here. Restoring: copy into it, then restore_steps. (Without masters in a
-  /// checkpoint: flat().reload_masters().)
+  /// State of all parameters, as far as it is here. Restoring: copy into it, then restore_steps.
+  /// (Where a checkpoint has no masters: flat().reload_masters().)
   std::vector<NamedState> state() const;
 
   /// What decays weights unless rates say otherwise.

@@ -21,6 +21,8 @@ namespace gradus::parallel {
 /// it: sum. The wrong one is wrong by a factor of the group's size, and nothing crashes.
 enum class Consumer { replicated, split };
 
+// Along `dim`, and `cut`, the parts of the ranks lie side by side; it may be negative. Error where it does
+// not divide by the ranks of the group. A group of one returns x.
 Tensor copy_to(const Communicator& group, const Tensor& x);
 Tensor reduce_from(const Communicator& group, const Tensor& x);
 Tensor scatter_to(const Communicator& group, const Tensor& x, int dim);
@@ -28,10 +30,10 @@ Tensor gather_from(const Communicator& group, const Tensor& x, int dim, Consumer
 Tensor reduce_scatter(const Communicator& group, const Tensor& x, int dim);
 Tensor all_to_all(const Communicator& group, const Tensor& x, int cut, int join);
 Tensor broadcast(const Communicator& group, const Tensor& x, int root);
-/// The value that is sent travels on; what is returned is a scalar 0 that carries the graph: add it to the loss, so that
-/// backward comes here for dx.
+/// x travels on; what is returned is a scalar 0 that carries the graph: add it to the loss, so that
+/// backward comes here for dx. Error in a group of one.
 Tensor send(const Communicator& group, const Tensor& x, int to, int tag = 0);
-/// A tensor of this shape from `from`. `x` is a leaf or result whose gradient is wanted; its backward sends dy.
+/// What rank `from` sends, a tensor of this shape and type; its backward sends dy there.
 Tensor receive(const Communicator& group, const Shape& shape, DType dtype, Device device, int from,
                int tag = 0);
 

@@ -65,7 +65,7 @@ class ParameterGather {
   ParameterGather(const ParameterGather&) = delete;
   ParameterGather& operator=(const ParameterGather&) = delete;
 
-  /// After each update; gathers what was not announced. From here on, in the order of the stream, all ranks have all parameters.
+  /// After each update: gathers the rest. From here on, in stream order, all ranks have all of them.
   void finish();
 
  private:

@@ -17,7 +17,7 @@ bool launched_by_mpi();
 
 struct ProcessOptions : RankOptions {
   int64_t piece =
-      64 << 20;  // bytes: what is larger is sent in pieces, and needs so much more memory
+      64 << 20;  // bytes to or from each rank: more goes in pieces, and needs that much more memory
 };
 
 /// All processes that were started together. The first call starts MPI, which ends with the program.

@@ -42,8 +42,8 @@ void expect_near(const nn::Parameter& p, const Values& mine, const Values& whole
     ASSERT_NEAR(mine[size_t(i)], whole[size_t(map(i))], tolerance * largest) << what << " " << i;
 }
 
-// A1, A3, P1, P7, P8, P11, P15: gradients, norms and zeros of one rank, and its parameters after three steps, in which the
-// norm clips. Sums of 24 terms in another order differ by some 1e-15.
+// A1, A3, P1, P7, P8, P11, P15: gradients, norms and zeros of one rank, and its parameters after three
+// steps, in which the norm clips. Sums of 24 terms in another order differ by some 1e-15.
 TEST(Finalize, A1_A3_P1_P7_P8_P11_P15_ManyRanksDoWhatOneDoes) {
   const Serial expected = serial();
   ASSERT_GT(expected.norms[0], 3);
