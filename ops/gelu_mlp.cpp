@@ -14,6 +14,7 @@
 //
 // H and A are saved: four times the width each, but no product has to be computed again.
 #include "ops/gelu_mlp.h"
+#include "autograd/accumulate.h"
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
 #include "ops/activation.h"
@@ -39,19 +40,23 @@ void product(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bi
 }  // namespace
 
 Tensor gelu_product(const Tensor& h, const Tensor& X, const Tensor& w1, const Tensor& b1) {
-  if (!does_gelu(h, X.size(-1))) {
-    product(h, X, t(w1), b1);
-    return gelu(h, kKind);
-  }
-  Tensor a = empty_like(h), bias = b1 ? contiguous(b1) : Tensor{};
-  if (gelu_gemm_forward_fits(X, w1)) {
-    gelu_gemm_forward(h, a, X, w1, bias);
+  if (does_gelu(h, X.size(-1))) {
+    Tensor a = empty_like(h);
+    gelu_product_into(a, h, X, w1, b1);
     return a;
   }
+  product(h, X, t(w1), b1);
+  return gelu(h, kKind);
+}
+
+void gelu_product_into(const Tensor& a, const Tensor& h, const Tensor& X, const Tensor& w1,
+                       const Tensor& b1) {
+  if (!does_gelu(h, X.size(-1))) return write_values(a, gelu_product(h, X, w1, b1));
+  Tensor bias = b1 ? contiguous(b1) : Tensor{};
+  if (gelu_gemm_forward_fits(X, w1)) return gelu_gemm_forward(h, a, X, w1, bias);
   gemm_into(
       a, X, t(w1), 0,
       {.bias = bias ? bias.raw() : nullptr, .gelu = Epilogue::Gelu::forward, .pre_gelu = h.raw()});
-  return a;
 }
 
 GeluGradients gelu_backward_product(const Tensor& dY, const Tensor& w2, const Tensor& h,

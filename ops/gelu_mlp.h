@@ -12,6 +12,8 @@ Tensor gelu_mlp(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tenso
 // Its products, unrecorded, of rows X (rows, in):
 /// h ← X W₁ᵀ + b₁. Returns gelu(h).
 Tensor gelu_product(const Tensor& h, const Tensor& X, const Tensor& w1, const Tensor& b1);
+void gelu_product_into(const Tensor& a, const Tensor& h, const Tensor& X, const Tensor& w1,
+                       const Tensor& b1);
 struct GeluGradients {
   Tensor dH{}, db1{};
 };

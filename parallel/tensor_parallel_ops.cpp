@@ -5,11 +5,11 @@
 //   row      Y = Σ_k X_k W_kᵀ          dX_r = dY W_r,       dW_r = dYᵀ X_r
 //
 //                     tokens whole                  tokens cut (sequence)
-//   column, forward   -                             gather X
+//   column, forward   -                             gather X while Y of the own rows is computed
 //          backward   sum dX while dW is computed   gather X while dX is computed; then reduce-scatter dX
 //                                                   while dW is computed
-//   row, forward      sum Y                         reduce-scatter Y
-//        backward     -                             gather dY
+//   row, forward      sum one half of Y while the other is computed: all of it, or a reduce-scatter
+//        backward     -                             gather dY while dX of the own rows is computed
 //
 // The bias of a row layer is no part of its op: it is added after the sum, once.
 #include "autograd/apply.h"
@@ -17,7 +17,7 @@
 #include "ops/gelu_mlp.h"
 #include "ops/gemm_tensor.h"
 #include "ops/ops.h"
-#include "parallel/started.h"
+#include "parallel/row_blocks.h"
 #include "parallel/tensor_parallel.h"
 
 namespace gradus::parallel {
@@ -28,21 +28,15 @@ namespace {
 constexpr bool kKeepGathered = false;
 
 /// The rows of all tokens, from those that this rank has.
-Tensor gathered(const TensorParallel& tp, const Tensor& x) {
-  return tp.splits_tokens() ? tp.group.all_gather(rows_of(x)) : rows_of(x);
-}
 Started begin_gather(const TensorParallel& tp, const Tensor& x) {
   return tp.splits_tokens() ? begin_all_gather(tp.group, rows_of(x)) : Started(rows_of(x));
 }
-
 /// The sum over the ranks of y, rows of all tokens: all of it, written over y, or the rows of this rank.
-Tensor summed(const TensorParallel& tp, const Tensor& y) {
-  if (tp.splits_tokens()) return tp.group.reduce_scatter(y);
-  tp.group.all_reduce_into(y);
-  return y;
-}
 Started begin_sum(const TensorParallel& tp, const Tensor& y) {
   return tp.splits_tokens() ? begin_reduce_scatter(tp.group, y) : begin_all_reduce(tp.group, y);
+}
+int64_t tokens_of(const TensorParallel& tp, const Tensor& X) {
+  return X.size(0) * (tp.splits_tokens() ? tp.ranks() : 1);
 }
 
 /// Rows (B·T, C) in the shape of x (…, any), unless its tokens are cut.
@@ -59,10 +53,14 @@ Started begin_inputs(const TensorParallel& tp, const Tensor& saved, Need wanted)
   return kKeepGathered ? Started(saved) : begin_gather(tp, saved);
 }
 
-Tensor product(const Tensor& X, const Tensor& W, const Tensor& bias) {
-  Tensor y = empty({X.size(0), W.size(0)}, X.dtype(), X.device());
+/// y ← X Wᵀ + bias
+void product_into(const Tensor& y, const Tensor& X, const Tensor& W, const Tensor& bias) {
   bias ? gemm_bias_into(y, X, t(W), bias) : gemm_into(y, X, t(W), 0);
-  return y;
+}
+/// Σ_k X_k W_kᵀ over the ranks: all rows of it, or those of this rank.
+Tensor summed_product(const TensorParallel& tp, const Tensor& X, const Tensor& W) {
+  return summed_in_blocks(tp, X, W.size(0),
+                          [&](const Tensor& y, const Tensor& x) { gemm_into(y, x, t(W), 0); });
 }
 
 /// dX of a column layer on its way, in the shape of its input.
@@ -89,11 +87,15 @@ struct ColumnLinearOp {
   bool has_bias = false;
 
   Tensor forward(const Tensor& X, const Tensor& W, const Tensor& bias) {
-    Tensor all = gathered(tp, X);
+    const Tensor mine = rows_of(X);
+    Tensor y = empty({tokens_of(tp, mine), W.size(0)}, X.dtype(), X.device());
+    Tensor all = as_they_come(tp, mine, [&](int64_t first, const Tensor& some) {
+      product_into(rows(y, first, some.size(0)), some, W, bias);
+    });
     x = kKeepGathered ? all : X, w = W;
     shape = X.shape();
     has_bias = bool(bias);
-    return shaped_like(tp, product(all, W, bias), X);
+    return shaped_like(tp, y, X);
   }
   Tensors backward(const Tensor& dy, Needs need) {
     Tensor dY = rows_of(dy);
@@ -112,11 +114,13 @@ struct RowLinearOp {
 
   Tensor forward(const Tensor& X, const Tensor& W) {
     x = X, w = W;
-    return shaped_like(tp, summed(tp, product(rows_of(X), W, {})), X);
+    return shaped_like(tp, summed_product(tp, rows_of(X), W), X);
   }
   Tensors backward(const Tensor& dy, Needs need) {
-    Tensor dY = gathered(tp, dy), dx;
-    if (need[0]) gemm_into(rows_of(dx = empty_like(*x)), dY, *w, 0);
+    Tensor dx = need[0] ? empty_like(*x) : Tensor{}, dX = dx ? rows_of(dx) : dx;
+    Tensor dY = as_they_come(tp, rows_of(dy), [&](int64_t first, const Tensor& some) {
+      if (dX) gemm_into(rows(dX, first, some.size(0)), some, *w, 0);
+    });
     return {dx, need[1] ? weight_gradient(dY, rows_of(*x), need[1]) : Tensor{}};
   }
 };
@@ -129,11 +133,15 @@ struct ColumnGeluRow {
   Shape shape{};
 
   Tensor forward(const Tensor& X, const Tensor& W1, const Tensor& B1, const Tensor& W2) {
-    Tensor all = gathered(tp, X), H = empty({all.size(0), W1.size(0)}, X.dtype(), X.device());
-    Tensor A = gelu_product(H, all, W1, B1);
+    const Tensor mine = rows_of(X);
+    Tensor H = empty({tokens_of(tp, mine), W1.size(0)}, X.dtype(), X.device()), A = empty_like(H);
+    Tensor all = as_they_come(tp, mine, [&](int64_t first, const Tensor& some) {
+      const int64_t n = some.size(0);
+      gelu_product_into(rows(A, first, n), rows(H, first, n), some, W1, B1);
+    });
     x = kKeepGathered ? all : X, w1 = W1, w2 = W2, h = H, a = A;
     shape = X.shape();
-    return shaped_like(tp, summed(tp, product(A, W2, {})), X);
+    return shaped_like(tp, summed_product(tp, A, W2), X);
   }
   Tensors backward(const Tensor& dy, Needs need) {
     Started dY_of_all = begin_gather(tp, dy), all = begin_inputs(tp, *x, need[1]);
