@@ -10,6 +10,7 @@
 
 #include "core/cuda.h"
 #include "parallel/nccl_group.h"
+#include "parallel/peer_group.h"
 #include "parallel/staged_group.h"
 
 namespace gradus::parallel {
@@ -66,7 +67,11 @@ std::unique_ptr<Group> make_gpu_group(Group& host, Device device) {
   const std::vector<std::string> gpus = ranks.all_gather_text(gpu_text(device));
   const bool one_process = all_equal(ranks.all_gather_text(process_text()));
   const auto [a, b] = equal_pair(gpus);
-  if (a == b) return make_nccl_group(host, device, one_process);
+  if (a == b) {
+    auto nccl = make_nccl_group(host, device, one_process);
+    const bool peers = one_process && are_peers(ranks, device);
+    return peers ? make_peer_group(host, device, std::move(nccl)) : std::move(nccl);
+  }
   check(one_process, "ranks ", host.world_ranks()[a], " and ", host.world_ranks()[b], " of ",
         ranks.describe(),
         " are on the same GPU; processes need one for each rank: use fewer ranks, or more GPUs");

@@ -42,6 +42,13 @@ Tensor values(int rank, const Shape& shape, DType dtype) {
   return x;
 }
 
+/// 0 and 1: 4 ranks can add them up three times, and bf16 still has each sum.
+Tensor bits(int rank, const Shape& shape, DType dtype) {
+  Tensor x = empty(shape, dtype);
+  for (int64_t i = 0; i < x.numel(); ++i) x.set(i, double((5 * rank + 3 * i + i / 7) % 2));
+  return x;
+}
+
 void expect_equal(const Tensor& on_gpu, const Tensor& on_host, const char* what) {
   ASSERT_EQ(on_gpu.shape(), on_host.shape()) << what;
   ASSERT_EQ(on_gpu.to_vector(), on_host.to_vector()) << what << ' ' << on_host.dtype();
@@ -85,6 +92,41 @@ TEST_F(NcclGroup, CollectivesInPlaceGiveWhatTheHostGives) {
       expect_equal(b, a, "all_reduce");
     }
   });
+}
+
+// Large sums and gathers go through copy engines (parallel/peer_group.h): with sizes that do not divide, in place,
+// again and again over the same memory, beside other work and not.
+TEST_F(NcclGroup, LargeSumsAndGathersGiveWhatTheHostGives) {
+  on_gpus([](Communicator world, Device device) {
+    const int64_t n = world.size();
+    for (DType dtype : {DType::f32, DType::bf16, DType::f64})
+      for (int64_t part : {1 << 18, 300'001}) {
+        const auto slice = [&](const Tensor& all) {
+          return all.alias({part}, {1}, part * world.rank());
+        };
+        const Tensor h = bits(world.rank(), {n * part}, dtype), x = to(h, device);
+        for (int i = 0; i < 2; ++i) {
+          world.all_reduce_into(x), world.all_reduce_into(h);
+          expect_equal(x, h, "all_reduce");
+        }
+        world.reduce_scatter_into(slice(x), x), world.reduce_scatter_into(slice(h), h);
+        Pending gather = start_aside({x}, [&] { world.all_gather_into(x, slice(x)); });
+        world.all_gather_into(h, slice(h));
+        gather.join();
+        expect_equal(x, h, "reduce_scatter, all_gather");
+        const Tensor y = empty({part + 1}, dtype, device);
+        world.all_gather_into(x, y.alias({part}, {1}, 1));  // what it holds does not matter
+      }
+  });
+}
+
+TEST_F(NcclGroup, ALargeDisagreementIsAnError) {
+  EXPECT_THROW(on_gpus([](Communicator world, Device device) {
+                 const int64_t n = (1 << 20) + world.rank();
+                 world.all_reduce_into(full({n}, 1, DType::f32, device));
+                 synchronize(device);
+               }),
+               Error);
 }
 
 TEST_F(NcclGroup, MessagesGoAroundARing) {
