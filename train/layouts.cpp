@@ -7,6 +7,7 @@
 
 #include "parallel/run_ranks.h"
 #include "train/step.h"
+#include "train/train_rank.h"
 
 namespace gradus::train {
 namespace {
@@ -77,11 +78,11 @@ std::string layout_text(const Settings& s) {
 }
 
 CheckpointReader train_layout(const Settings& settings, const TrainingData& data, int64_t steps,
-                              const std::string& directory) {
+                              const std::string& directory, const std::string& device) {
   std::string path;
   parallel::run_ranks(int(settings.tp * settings.dp), [&](const parallel::Communicator& world) {
     const Ranks ranks(world, settings);
-    RunState state(settings, kCpu, nullptr, ranks);
+    RunState state(settings, device_of(device, world), nullptr, ranks);
     nlohmann::json last;
     for (int64_t i = 0; i < steps; ++i) last = last_step_of(train_step(state, data, settings));
     check_same_parameters(state.optimizer->flat(), ranks.groups());
@@ -98,11 +99,11 @@ Settings for_gradients(Settings s) {
 }
 
 bool check_layouts(const Settings& settings, const TrainingData& data, int64_t most_ranks,
-                   std::ostream& out) {
+                   std::ostream& out, const std::string& device) {
   const std::vector<Settings> layouts = layouts_of(for_gradients(settings), most_ranks);
   check(!layouts.empty(), "the settings fit no layout");
   const Scratch scratch;
-  const CheckpointReader alone = train_layout(layouts[0], data, 1, scratch.path() + "/0");
+  const CheckpointReader alone = train_layout(layouts[0], data, 1, scratch.path() + "/0", device);
   char head[160];
   std::snprintf(head, sizeof(head), "%-39s %9s %9s %9s %9s\n", "layout, against one rank", "rel",
                 "row rel", "loss…", "bound");
@@ -110,7 +111,7 @@ bool check_layouts(const Settings& settings, const TrainingData& data, int64_t m
   size_t differ = 0;
   for (size_t i = 1; i < layouts.size(); ++i) {
     const std::string directory = scratch.path() + "/" + std::to_string(i);
-    const auto report = diff(alone, train_layout(layouts[i], data, 1, directory));
+    const auto report = diff(alone, train_layout(layouts[i], data, 1, directory, device));
     print_row(out, layouts[i], report);
     differ += report.agrees() ? 0 : 1;
   }

@@ -16,14 +16,15 @@ std::vector<Settings> layouts_of(const Settings& settings, int64_t most);
 std::string layout_text(const Settings& settings);
 
 /// Takes `steps` steps from the first values on ranks that are threads, and saves them in `directory`.
+/// `device`: see device_of in train/train_rank.h.
 CheckpointReader train_layout(const Settings& settings, const TrainingData& data, int64_t steps,
-                              const std::string& directory);
+                              const std::string& directory, const std::string& device = "cpu");
 
 /// What makes the first moments of a step its gradients.
 Settings for_gradients(Settings settings);
 
 /// Compares all layouts, printing a line for each and the table of those that differ. Whether all agree.
 bool check_layouts(const Settings& settings, const TrainingData& data, int64_t most_ranks,
-                   std::ostream& out);
+                   std::ostream& out, const std::string& device = "cpu");
 
 }  // namespace gradus::train

@@ -114,7 +114,7 @@ void train(TrainRequest r, const Processes& processes) {
   on_ranks(processes, ranks, [&](const parallel::Communicator& w) { train_rank(w, run); });
 }
 
-// In f64 unless something else is asked for. Exit code 1 if a layout differs.
+// In f64 and on the CPU unless something else is asked for. Exit code 1 if a layout differs.
 void check_all_layouts(TrainRequest r) {
   if (!r.choices.dtype) r.choices.dtype = "f64";
   const int64_t most = r.ranks.ranks.value_or(8);
@@ -124,7 +124,9 @@ void check_all_layouts(TrainRequest r) {
   use_threads(r.threads);
   std::cout << model_text(settings) << "; " << settings.dtype << ", a step of "
             << count_text(settings.batch, "window") << "\n\n";
-  check(check_layouts(settings, *data.training, most, std::cout), "layouts differ");
+  const std::string device = r.device == "auto" ? "cpu" : r.device;
+  check_dtype(choose_device(device), dtype_of(settings));
+  check(check_layouts(settings, *data.training, most, std::cout, device), "layouts differ");
 }
 
 void begin(const TrainRequest& r) {
