@@ -18,11 +18,11 @@ namespace gradus::parallel {
 class PeerMeeting {
  public:
   struct Place {
-    Call call;
+    Call call{};
     const void* memory = nullptr;  // that others read
     /// Events of its stream: the memory may be read; it has read that of the others. Others may ask for them when
     /// this rank has gone.
-    std::shared_ptr<void> ready, done;
+    std::shared_ptr<void> ready{}, done{};
   };
   struct Patience {
     double seconds = 20;

@@ -78,7 +78,7 @@ struct Layout {
 // bias or a sum that is wrong counts 1e-3 and more.
 constexpr double kTolerance = 1e-12;
 
-/// loss(model, random, device) → a number. On a GPU, whose ranks share it here, two of the layouts will do.
+/// loss(model, random, device) → a number. On GPUs two of the layouts will do.
 template <class Model, class Config, class Loss>
 void expect_serial_gradients(const Config& config, const std::vector<Layout>& layouts, Loss loss) {
   constexpr int64_t kFirstSample = 2;
@@ -89,11 +89,12 @@ void expect_serial_gradients(const Config& config, const std::vector<Layout>& la
   const parallel::Gradients gradients = parallel::gradients_of(*serial);
   auto expect_on = [&](const Layout& layout, Device device) {
     parallel::run_ranks(layout.ranks, [&](Communicator world) {
+      const Device mine = parallel::device_of(world, device);
       auto model = make<Model>(config, {world, layout.sequence});
-      model->to(device);
+      model->to(mine);
       model->recompute_blocks = layout.recompute;
       Generator own(7);
-      Tensor result = loss(*model, Randomness(&own, kFirstSample), device);
+      Tensor result = loss(*model, Randomness(&own, kFirstSample), mine);
       EXPECT_NEAR(result.item() / expected.item(), 1, kTolerance) << layout.describe();
       result.backward();
       expect_gradients(*model, gradients, world, kTolerance, layout.describe());

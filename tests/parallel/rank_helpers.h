@@ -1,15 +1,22 @@
 #pragma once
-// What tests of several ranks share. Ranks are threads; nothing here is CUDA.
+// What tests of several ranks share. Ranks are threads.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
+#include "core/cuda.h"
 #include "nn/init.h"
 #include "ops/ops.h"
 #include "parallel/communicator.h"
 
 namespace gradus::parallel {
+
+/// On a GPU, the one of this rank where there are enough for all; else they share the first.
+inline Device device_of(const Communicator& world, Device device) {
+  const bool own = device.is_cuda() && cuda_device_count() >= world.size();
+  return own ? Device{device.type, int8_t(world.rank())} : device;
+}
 
 /// Normal values in f64 that depend on `seed` alone: with equal seeds, equal on all ranks.
 inline Tensor random_values(const Shape& shape, uint64_t seed) {
