@@ -22,7 +22,6 @@
 #include "bench/gpt_training.h"
 #include "core/allocator.h"
 #include "core/cuda.h"
-#include "nn/summary.h"
 #include "ops/gemm_tuning.h"
 #include "parallel/run_ranks.h"
 #include "train/machine.h"
@@ -45,7 +44,7 @@ ordered_json result_of(const Options& o, Training& t, std::vector<double> ms, do
   const double last_loss = t.mean_loss();
   std::sort(ms.begin(), ms.end());
   const double median = ms[ms.size() / 2], tokens = double(t.batch.rows() * o.length * o.dp);
-  const int64_t parameters = nn::count_parameters(t.gpt).elements;
+  const int64_t parameters = t.parameters();
   const GptConfig& m = o.model;
   const double n = double(parameters - (m.tied ? 0 : m.vocab * m.width));
   const double attention = double(m.layers * m.width * o.length), rate = tokens / median * 1e3;
@@ -98,7 +97,7 @@ train::Profile breakdown(const Options& o, Training& t, const std::vector<train:
   const train::StepSize size{{m.layers, m.width, o.length, m.vocab, m.heads, m.key_value_heads(),
                               m.inner_width(), m.activation == Activation::swiglu},
                              t.batch.rows(),
-                             nn::count_parameters(t.gpt).elements,
+                             t.parameters(),
                              o.dtype == "bf16" ? DType::bf16 : DType::f32};
   t.graph.reset();
   size_t i = 0;

@@ -46,6 +46,7 @@ inline Options parse(int argc, char** argv) {
   std::string preset;
   GptConfig given{.layers = 0, .width = 0, .heads = 0, .vocab = 0};
   CLI::App app{"times a training step of a GPT"};
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--model", preset, "a preset");
   app.add_option("--arch", o.arch)->check(CLI::IsMember({"gpt2", "llama"}));
   app.add_option("--layers", given.layers);

@@ -32,7 +32,7 @@ struct Training {
       : o(options),
         device(d),
         grid(parallel::model_grid(world, {.tp = options.tp})),
-        gpt(options.model),
+        gpt(options.model, {groups.tp, options.sequence}),
         adam(optim::default_groups(placed()), {.beta2 = 0.95, .weight_decay = 0.1},
              parallel::arena_options(groups, options.zero)),
         batch(d, options.batch * options.accumulate, options.length) {
@@ -53,8 +53,8 @@ struct Training {
     Tensor total;
     for (int64_t m = 0; m < o.accumulate; ++m) {
       const int64_t first = m * o.batch;
-      const Tensor part = gpt.loss(batch.inputs(first, o.batch), batch.targets(first, o.batch)) *
-                          (1.0 / double(o.accumulate * o.dp));
+      const Tensor part = gpt.loss(batch.inputs(first, o.batch), batch.targets(first, o.batch), {},
+                                   {.scale = 1.0 / double(o.accumulate * o.dp)});
       if (finalizer && m + 1 == o.accumulate) finalizer->expect_last_backward();
       part.backward();
       total = total ? total + part.detach() : part.detach();
@@ -72,6 +72,12 @@ struct Training {
     enqueue_ms += milliseconds() - start;
   }
 
+  /// All elements, cut or not.
+  int64_t parameters() {
+    int64_t n = 0;
+    for (const nn::Parameter& p : gpt.parameters()) n += p.global_shape().numel();
+    return n;
+  }
   /// Of the last step, over all its samples. By all ranks.
   double mean_loss() const { return groups.dp.all_reduce(loss).item(); }
 };
