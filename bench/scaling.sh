@@ -6,6 +6,7 @@
 #                                                 keys of bench/gpt_step_torch.py that torchrun can start
 #   bench/scaling.sh --device cpu --gpus 4        small models on rank threads of this CPU: a check of itself
 #   bench/scaling.sh --part parity|data|tensor    one part; --out FILE: where the JSON lines go
+#   bench/scaling.sh --sizes gpt2-124m:64         models of part 2 and sequences a GPU
 #
 # 1  parity   one step of a small GPT and a small BERT in f32 and bf16, in all layouts that fit the GPUs: tensor
 #             × data parallel, with and without sequence parallelism and ZeRO-1. The gradients are within the
@@ -19,10 +20,11 @@
 # "exposed" is how long a step's stream waits for other ranks; what is hidden behind kernels is not in it.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
-gpus= torch= device=cuda part=all out=build/scaling.jsonl make=make
+gpus= torch= device=cuda part=all out=build/scaling.jsonl make=make sizes=(gpt2-124m:64 gpt2-350m:16)
 while (($#)); do
   case $1 in
     --gpus) gpus=$2 ;; --torch) torch=$2 ;; --device) device=$2 ;; --part) part=$2 ;; --out) out=$2 ;;
+    --sizes) sizes=($2) ;;
     --build) make=$2 ;;  # what builds: "make", or ":" where it is built
     *) echo "scaling: no option $1; see the top of $0" >&2; exit 2 ;;
   esac
@@ -107,14 +109,14 @@ fi
 # ---- 2, 3
 
 common=(--breakdown --steps 20 --warmup 8)
-sizes=(gpt2-124m:64 gpt2-350m:16) llama=(--model llama-1.1b --batch 8)
+llama=(--model llama-1.1b --batch 8)
 if ((device_is_cpu)); then
   common=(--breakdown --steps 3 --warmup 1 --layers 2 --dim 64 --heads 4 --vocab 256 --seq 32)
   sizes=(gpt2-124m:4) llama=(--model llama-1.1b --ffn 96 --kv-heads 2 --batch 4)
 fi
 
 # The GPUs at the temperature of a long run.
-warm_up() { beside "warming up" --model gpt2-124m --batch 64 --steps 60 > /dev/null; }
+warm_up() { beside "warming up" --model gpt2-124m --batch 64 --steps 50 > /dev/null; }
 
 torch_row() {
   local n=$1 model=(${2//:/ }) args=() line
