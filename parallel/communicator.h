@@ -58,7 +58,7 @@ class Communicator {
   void all_gather_into(const Tensor& all, const Tensor& part) const;
   void reduce_scatter_into(const Tensor& part, const Tensor& all) const;
 
-  // ---- between two ranks. Messages match by source, destination and tag.
+  // ---- between two ranks, on GPUs after a first collective. They match by source, destination and tag.
   void send(const Tensor& x, int to, int tag = 0) const;
   /// Writes what comes into `x`, contiguous. Error when the sender's shape or type is another.
   void receive_into(const Tensor& x, int from, int tag = 0) const;
