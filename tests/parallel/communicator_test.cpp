@@ -340,6 +340,20 @@ TEST(Communicator, ACallSaysInWhichOpItHappens) {
   });
 }
 
+// However long that is, what one rank said does not run into what another did.
+TEST(Communicator, ACallInAnOpOfALongName) {
+  static const std::string name(300, 'x');
+  on_each_world([](Communicator world) {
+    if (world.size() == 1) return;
+    const Scope scope(name);
+    const std::string text = error_of([&] { world.all_reduce(zeros({1 + world.rank()})); });
+    size_t calls = 0;
+    for (size_t at = text.find("all_reduce"); at != text.npos; at = text.find("all_reduce", at + 1))
+      ++calls;
+    EXPECT_EQ(calls, 2u) << text;
+  });
+}
+
 // What was added first is lost in f32 (2²⁴ + 1 = 2²⁴) unless what follows is added first: only the order of
 // the ranks gives this sum.
 TEST(Communicator, SumsAreTakenInTheOrderOfRanks) {
