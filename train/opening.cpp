@@ -89,8 +89,8 @@ std::string ranks_text(const RunState& state, const Settings& s) {
   if (world.size() == 1) return "";
   const std::vector<std::string> lines = world.all_gather_text(rank_text(state));
   std::string text = "\nranks    " + with_commas(world.size()) + " = tp " + with_commas(s.tp) +
-                     " × dp " + with_commas(s.dp) + (s.sp ? ", sequence parallel" : "") +
-                     (s.zero ? ", ZeRO-1" : "") + "; a micro-batch of a data rank has " +
+                     " × dp " + with_commas(s.dp) + (s.sp && s.tp > 1 ? ", sequence parallel" : "") +
+                     (s.zero && s.dp > 1 ? ", ZeRO-1" : "") + "; a micro-batch of a data rank has " +
                      count_text(s.batch / (s.accumulate * s.dp), "window");
   for (const std::string& line : lines) text += "\n         " + line;
   return text;

@@ -81,7 +81,8 @@ void check_ranks(const Settings& s) {
   const int64_t parts = s.accumulate * s.dp;
   check(s.batch % parts == 0, "--batch ", s.batch, " does not divide into --accumulate ",
         s.accumulate, s.dp > 1 ? " × --dp " : "", s.dp > 1 ? std::to_string(s.dp) : "",
-        " equal micro-batches; ", nearest(s.batch, parts), " would");
+        " equal micro-batches; ", nearest(s.batch, parts),
+        " would, or take a smaller --accumulate");
   check(s.heads % s.tp == 0, "--heads ", s.heads, " do not divide by --tp ", s.tp, "; ",
         nearest(s.heads, s.tp), " would");
   check(s.kv_heads % s.tp == 0 || s.tp % s.kv_heads == 0, "--kv-heads ", s.kv_heads, " and --tp ",
@@ -236,8 +237,12 @@ json to_json(const Settings& settings) {
 
 Settings settings_from(const json& j) {
   Settings settings;
-  Settings::each_field([&](const Setting& s, auto& value) { j.at(s.name).get_to(value); },
-                       settings);
+  settings.tp = settings.dp = 1;  // of those that were stored before there could be more
+  Settings::each_field(
+      [&](const Setting& s, auto& value) {
+        if (s.group != std::string(kRanksGroup) || j.contains(s.name)) j.at(s.name).get_to(value);
+      },
+      settings);
   return settings;
 }
 

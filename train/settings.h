@@ -22,6 +22,8 @@ struct Setting {
   const char* also = nullptr;  // another name of the option
 };
 
+inline constexpr const char* kRanksGroup = "Ranks";
+
 template <template <class> class As>
 struct SettingsOf {
   As<std::string> model{}, family{};
@@ -45,7 +47,7 @@ struct SettingsOf {
   template <class F, class... S>
   static void each_field(F&& f, S&... s) {
     constexpr auto kModel = "Model", kData = "Data", kTraining = "Training", kRun = "Run",
-                   kRanks = "Ranks";
+                   kRanks = kRanksGroup;
     constexpr auto may_differ = OnResume::may_differ;
     f(Setting{"model", kModel, "a preset: sizes, and training settings that suit them"},
       s.model...);

@@ -128,6 +128,43 @@ TEST(ManyRanks, C9_AFailingDiskOfOneRankLeavesTheEarlierCheckpoint) {
             "");
 }
 
+// C1, C9: whichever file operation of whichever rank fails, all ranks get the Error, and what is in the
+// directory is whole: the checkpoint before, and the new one if it was published.
+TEST(ManyRanks, C9_AFailureAtAnyFileOperationLeavesWholeCheckpoints) {
+  TemporaryDirectory d;
+  Settings s = many(d, "gpt2", 2, 2, true);
+  s.layers = 1;
+  std::atomic<int> left = 0;  // operations until one fails
+  const Disk failing{.hook = [&](const char* operation, const std::string& path) {
+    if (left-- == 0) fail("", operation, " of ", path, " fails");
+  }};
+  use_threads(1);
+  const RunData data = open_data(s);
+  parallel::run_ranks(4, [&](const Communicator& world) {
+    RunState state(s, kCpu, nullptr, Ranks(world, s));
+    const auto save = [&](int64_t step, int operations) {
+      world.barrier();
+      left = operations;
+      world.barrier();
+      state.step = step;
+      return error_of([&] { state.save(d / "run", s, {}, {}, failing); });
+    };
+    ASSERT_EQ(save(1, 1000), "no error");
+    int failures = 0;
+    for (std::string error; error != "no error"; ++failures) {
+      error = save(2 + failures, failures);
+      EXPECT_EQ(error, from_first(world, error)) << "on rank " << world.rank();
+      if (world.rank() > 0) continue;
+      const CheckpointList list = list_checkpoints(d / "run");
+      ASSERT_FALSE(list.complete.empty());
+      for (const SavedStep& saved : list.complete)
+        CheckpointReader(checkpoint_path(d / "run", saved.step)).verify();
+    }
+    EXPECT_GT(failures, 20);
+  });
+  use_threads(0);
+}
+
 // H7: an Error of one rank ends all, and says whose it was. At the last step a save must succeed.
 TEST(ManyRanks, H7_AnErrorOfOneRankEndsAll) {
   TemporaryDirectory d;
