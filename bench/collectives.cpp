@@ -1,7 +1,7 @@
 // Collectives, and what they cost the products that run beside them.
 //
-//   bench/collectives --ranks 2                          on 2 GPUs; rank threads
-//   bench/collectives --ranks 2 --device cpu --most 4e6
+//   bench/collectives                                    2 rank threads, on 2 GPUs where they are
+//   bench/collectives --ranks 4 --device cpu --most 4e6
 //
 // For n ranks, bus bandwidth is what each link has to carry: 2 (n−1)/n of the bytes in an all-reduce, (n−1)/n
 // of all parts together in the others. Prints a table and one JSON line a row.
@@ -28,8 +28,8 @@ namespace {
 
 struct Options {
   int ranks = 2, repeat = 10;
-  std::string device = "cuda";
-  double least = 1 << 16, most = 512 << 20;
+  std::string device;  // empty: GPUs if there are enough
+  double least = 1 << 16, most = 0;
 };
 
 /// The median time of f(), in ms, of `repeat` after two to warm up; the ranks begin together.
@@ -107,7 +107,9 @@ std::vector<Row> beside_products(const Options& o, const Communicator& world, De
           {"sum beside products", bytes, both, traffic}};
 }
 
-void run(const Options& o) {
+void run(Options o) {
+  if (o.device.empty()) o.device = cuda_device_count() >= o.ranks ? "cuda" : "cpu";
+  if (o.most == 0) o.most = o.device == "cuda" ? 512 << 20 : 4 << 20;
   run_ranks(o.ranks, [&](Communicator world) {
     const Device device = o.device == "cpu" ? kCpu : Device{DeviceType::cuda, int8_t(world.rank())};
     std::vector<Row> rows = collectives(o, world, device);

@@ -116,7 +116,7 @@ if ((device_is_cpu)); then
 fi
 
 # The GPUs at the temperature of a long run.
-warm_up() { beside "warming up" --model gpt2-124m --batch 64 --steps 50 > /dev/null; }
+warm_up() { local out=/dev/null; beside "warming up" --model gpt2-124m --batch 64 --steps 50 > /dev/null; }
 
 torch_row() {
   local n=$1 model=(${2//:/ }) args=() line
