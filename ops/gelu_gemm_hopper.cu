@@ -118,6 +118,7 @@ void launch(Kernel* kernel, Device device, const Problem& p, const Arguments&...
 // a row of A meets more columns. (Per 16-deep slice 4 + 2 · 6 KB, not 6 + 3 · 4.)
 using Wide = Layout<128, 192>;
 using Tall = Layout<192, 128>;
+using Square = Layout<128, 128>;  // whose accumulators leave registers for a pipeline of H and dH
 
 template <class L>
 bool divides(int64_t columns) {
@@ -176,8 +177,8 @@ void gelu_gemm_forward(const Tensor& h, const Tensor& a, const Tensor& X, const 
 Tensor gelu_gemm_backward(const Tensor& dh, const Tensor& dY, const Tensor& w2, const Tensor& h,
                           bool wants_sums) {
   using namespace gelu_tiles;
-  return dY.dtype() == DType::bf16 ? backward<bf16, Tall>(dh, dY, w2, h, wants_sums)
-                                   : backward<f16, Tall>(dh, dY, w2, h, wants_sums);
+  return dY.dtype() == DType::bf16 ? backward<bf16, Square>(dh, dY, w2, h, wants_sums)
+                                   : backward<f16, Square>(dh, dY, w2, h, wants_sums);
 }
 
 #else

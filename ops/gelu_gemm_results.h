@@ -6,7 +6,7 @@
 // through slots of its own in shared memory, where the copy engine takes or leaves them:
 //
 //   forward     registers ─▶ two slots, H and A ─▶ memory
-//   backward    memory ─▶ slot, H ─▶ registers ─▶ the same slot, dH ─▶ memory        two units ahead
+//   backward    memory ─▶ slot, H ─▶ registers ─▶ another slot, dH ─▶ memory
 #include "ops/gelu_gemm_tiles.h"
 
 #if defined(__CUDACC__)
@@ -90,8 +90,6 @@ struct Forward {
       for (int block = 0; block < L::kBlocks; ++block) {
         const int u = panel * L::kBlocks + block;
         const uint32_t to_h = at.slot(warp, u % 2 * 2), to_a = at.slot(warp, u % 2 * 2 + 1);
-        if (lane == 0) wait_stores_but<1>();
-        __syncwarp();
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           uint32_t h_words[4], a_words[4];
@@ -103,97 +101,120 @@ struct Forward {
             h_words[i] = mma::pack<T>(low, high);
             a_words[i] = mma::pack<T>(gelu_of(low), gelu_of(high));
           }
+          if (j == 0) {
+            if (u > 0) send(tile, u - 1);
+            if (lane == 0) wait_stores_but<1>();  // unit u − 2 has left these slots
+            __syncwarp();
+          }
           hopper::store_tiles(chunk_of_lane(to_h, j), h_words[0], h_words[1], h_words[2],
                               h_words[3]);
           hopper::store_tiles(chunk_of_lane(to_a, j), a_words[0], a_words[1], a_words[2],
                               a_words[3]);
         }
-        hopper::fence_async();
-        __syncwarp();
-        if (lane == 0) {
-          hopper::store(h, to_h, corner_of(tile, u));
-          hopper::store(a, to_a, corner_of(tile, u));
-          hopper::commit_stores();
-        }
       }
     }
+    send(tile, L::kUnits - 1);
+  }
+
+  /// Has the copy engine take unit u.
+  __device__ void send(const Place<L>& tile, int u) {
+    const int warp = threadIdx.x / 32;
+    hopper::fence_async();
+    __syncwarp();
+    if (threadIdx.x % 32 != 0) return;
+    hopper::store(h, at.slot(warp, u % 2 * 2), corner_of(tile, u));
+    hopper::store(a, at.slot(warp, u % 2 * 2 + 1), corner_of(tile, u));
+    hopper::commit_stores();
   }
 };
 
 template <class T, class L>
 struct Backward {
   static constexpr hopper::Side kB = hopper::kAcross;
-  static constexpr int kAhead = 2;  // units on their way
   const L& at;
   const CUtensorMap &h, &dh;
-  float* parts;  // (4 a row of tiles, columns), or null
-  int unit = 0;  // how many this warp has done
+  float* parts;   // (4 a row of tiles, columns), or null
+  int first = 0;  // how many units this warp did in earlier tiles
 
-  /// Lane 0: has unit u of a tile brought, which is unit number `number` of this warp.
-  __device__ void fetch(const Place<L>& tile, int u, int number) {
-    const int warp = threadIdx.x / 32, slot = number % L::kSlots;
-    if (!tile.valid) return;
+  // Slots 0 and 1 are for units of H, 2 and 3 for units of dH.
+  __device__ static int slot_in(int number) { return number % 2; }
+  __device__ static int slot_out(int number) { return 2 + number % 2; }
+
+  /// Lane 0: has unit u of a tile brought, or one of the next tile.
+  __device__ void fetch(const Place<L>& tile, const Place<L>& next, int u) {
+    const int warp = threadIdx.x / 32, slot = slot_in(first + u);
+    const Place<L>& from = u < L::kUnits ? tile : next;
+    if (!from.valid) return;
     hopper::expect(at.arrived(warp, slot), kUnit);
-    hopper::load(at.slot(warp, slot), h, at.arrived(warp, slot), corner_of(tile, u));
+    hopper::load(at.slot(warp, slot), h, at.arrived(warp, slot), corner_of(from, u % L::kUnits));
   }
-  __device__ void begin(const Place<L>& first) {
-    if (threadIdx.x % 32 == 0)
-      for (int u = 0; u < kAhead; ++u) fetch(first, u, u);
+  __device__ void begin(const Place<L>& tile) {
+    if (threadIdx.x % 32 == 0) fetch(tile, tile, 0), fetch(tile, tile, 1);
+  }
+  /// H of unit u.
+  __device__ void take(int u, uint32_t (&words)[4][4]) {
+    const int warp = threadIdx.x / 32, number = first + u, slot = slot_in(number);
+    hopper::wait(at.arrived(warp, slot), number / 2 % 2);
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < 4; ++j) mma::load(words[j], chunk_of_lane(at.slot(warp, slot), j));
+  }
+  /// After what was read and stored so far: has the copy engine take dH of unit `done` and bring H of
+  /// unit `ahead`; −1 for none.
+  __device__ void exchange(const Place<L>& tile, const Place<L>& next, int done, int ahead) {
+    hopper::fence_async();
+    __syncwarp();
+    if (threadIdx.x % 32 != 0) return;
+    if (done >= 0) {
+      hopper::store(dh, at.slot(threadIdx.x / 32, slot_out(first + done)), corner_of(tile, done));
+      hopper::commit_stores();
+    }
+    if (ahead >= 0) fetch(tile, next, ahead);
   }
 
+  /// Unit u is computed while unit u + 1 is read and unit u − 1 leaves: under the load of the products
+  /// each step through shared memory takes hundreds of clocks.
   __device__ void finish(const Problem& p, const Place<L>& tile, const Place<L>& next,
                          float (&c)[L::kBlocks][L::kColumns / 2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    float2 totals[L::kPanels];
+    uint32_t words[2][4][4];
+    float sums[L::kPanels][16] = {};
+    take(0, words[0]);
+    exchange(tile, next, -1, 2);
 #pragma unroll
-    for (int panel = 0; panel < L::kPanels; ++panel) {
-      float sums[16] = {};
+    for (int u = 0; u < L::kUnits; ++u) {
+      const int panel = u / L::kBlocks, block = u % L::kBlocks;
+      const bool last = u + 1 == L::kUnits;
+      if (!last) take(u + 1, words[(u + 1) % 2]);
 #pragma unroll
-      for (int block = 0; block < L::kBlocks; ++block, ++unit) {
-        const int slot = unit % L::kSlots, u = panel * L::kBlocks + block;
-        const uint32_t memory = at.slot(warp, slot);
-        hopper::wait(at.arrived(warp, slot), unit / L::kSlots % 2);
-        __syncwarp();
+      for (int j = 0; j < 4; ++j)
+        differentiate(words[u % 2][j], c[block] + (panel * 8 + 2 * j) * 4, sums[panel] + 4 * j);
+      exchange(tile, next, u - 1, last ? -1 : u + 3);
+      if (lane == 0) wait_stores_but<1>();  // unit u − 2 has left the slot
+      __syncwarp();
+      const uint32_t to = at.slot(warp, slot_out(first + u));
 #pragma unroll
-        for (int j = 0; j < 4; j += 2)
-          differentiate(memory, j, c[block] + (panel * 8 + 2 * j) * 4, sums + 4 * j);
-        hopper::fence_async();
-        __syncwarp();
-        if (lane == 0) {
-          hopper::store(dh, memory, corner_of(tile, u));
-          hopper::commit_stores();
-          wait_stores_but<L::kSlots - kAhead>();  // that of the unit whose slot is the next to fill
-          if (u + kAhead < L::kUnits)
-            fetch(tile, u + kAhead, unit + kAhead);
-          else
-            fetch(next, u + kAhead - L::kUnits, unit + kAhead);
-        }
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t(&w)[4] = words[u % 2][j];
+        hopper::store_tiles(chunk_of_lane(to, j), w[0], w[1], w[2], w[3]);
       }
-      share<8>(sums);
-      totals[panel] = {sums[0], sums[1]};
     }
-    if (parts) write_sums(p, tile, totals);
+#pragma unroll
+    for (int panel = 0; panel < L::kPanels; ++panel) share<8>(sums[panel]);
+    exchange(tile, next, L::kUnits - 1, -1);
+    if (parts) write_sums(p, tile, sums);
+    first += L::kUnits;
   }
 
-  /// The 16 rows × 32 columns of chunks 2 j … 2 j + 3 of a unit: H there, the product in c.
-  __device__ void differentiate(uint32_t memory, int j, const float* c, float* sums) {
-    uint32_t words[2][4];
+  /// dH of 16 rows × 16 columns, in place of H; the product is in c.
+  __device__ void differentiate(uint32_t (&words)[4], const float* c, float* sums) {
 #pragma unroll
-    for (int k = 0; k < 2; ++k) mma::load(words[k], chunk_of_lane(memory, j + k));
-#pragma unroll
-    for (int k = 0; k < 2; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 x = unpack<T>(words[k][i]);
-        const float low = c[8 * k + 2 * i] * gelu_slope(x.x),
-                    high = c[8 * k + 2 * i + 1] * gelu_slope(x.y);
-        sums[4 * k + i / 2 * 2] += low, sums[4 * k + i / 2 * 2 + 1] += high;
-        words[k][i] = mma::pack<T>(low, high);
-      }
-#pragma unroll
-    for (int k = 0; k < 2; ++k)
-      hopper::store_tiles(chunk_of_lane(memory, j + k), words[k][0], words[k][1], words[k][2],
-                          words[k][3]);
+    for (int i = 0; i < 4; ++i) {
+      const float2 x = unpack<T>(words[i]);
+      const float low = c[2 * i] * gelu_slope(x.x), high = c[2 * i + 1] * gelu_slope(x.y);
+      sums[i / 2 * 2] += low, sums[i / 2 * 2 + 1] += high;
+      words[i] = mma::pack<T>(low, high);
+    }
   }
 
   /// The sums over a warp's rows of a panel: eight lanes have parts of the same 16 columns. A lane keeps
@@ -209,16 +230,16 @@ struct Backward {
     }
     if constexpr (kHalf > 2) share<kHalf / 2>(sums);
   }
-  /// Once for both panels: the fence of a unit would wait until what was written before has arrived.
+  /// At the end of the tile: the fence of a unit would wait until what was written before has arrived.
   __device__ void write_sums(const Problem& p, const Place<L>& tile,
-                             const float2 (&totals)[L::kPanels]) {
+                             const float (&sums)[L::kPanels][16]) {
     const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
     const int n = lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;  // of eight columns
     float* part = parts + int64_t(tile.row / L::kRows * 4 + warp) * p.columns;
 #pragma unroll
     for (int panel = 0; panel < L::kPanels; ++panel)
-      *reinterpret_cast<float2*>(part + tile.column + panel * 64 + 8 * n + lane % 4 * 2) =
-          totals[panel];
+      *reinterpret_cast<float2*>(part + tile.column + panel * 64 + 8 * n + lane % 4 * 2) = {
+          sums[panel][0], sums[panel][1]};
   }
 };
 

@@ -28,7 +28,8 @@ constexpr int kUnitRows = 16, kUnit = kUnitRows * 128;  // bytes: 16 rows × 64 
 /// What a block is made of, and where its shared memory goes (bytes).
 template <int kRows_, int kColumns_>
 struct Layout {
-  static constexpr int kRows = kRows_, kColumns = kColumns_, kStages = 4;
+  static constexpr int kRows = kRows_, kColumns = kColumns_;
+  static constexpr int kStages = kRows + kColumns > 256 ? 4 : 5;
   static constexpr int kBlocks = kRows / 64;        // of 64 rows: one wgmma each
   static constexpr int kPanels = kColumns / 64;     // of 64 columns
   static constexpr int kUnits = kBlocks * kPanels;  // of a warp, in a tile
