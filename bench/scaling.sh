@@ -124,10 +124,10 @@ torch_row() {
   [ "${model[0]}" = gpt2-350m ] && args=(--layers 24 --heads 16 --dim 1024)
   line=$(timeout 200 python3 -m torch.distributed.run --standalone --nproc-per-node "$n" "$torch" --batch "${model[1]}" \
     "${args[@]}" --precision bf16_master --compile default --sdpa cudnn --steps 20 --warmup 8 2> "$log/err" |
-    grep '^JSON ' | cut -c 6-)
+    grep '^JSON ' | cut -c 6- | tr -d ' ')
   [ -n "$line" ] || { printf '%-38s %4s FAILED: %s\n' "PyTorch ${model[0]}" "$n" "$(tail -n 1 "$log/err")"; return; }
   [ "$n" = 1 ] && torch_base=$(value tokens_per_s <<< "$line")
-  row "PyTorch DDP, compiled, ${model[0]}" "$n" "${torch_base:-}" "$(tr -d ' ' <<< "$line")"
+  row "PyTorch DDP, compiled, ${model[0]}" "$n" "${torch_base:-}" "$line"
 }
 
 if [ "$part" = all ] || [ "$part" = data ]; then
