@@ -15,13 +15,17 @@ namespace {
 
 using namespace parity;
 
-/// On threads; on processes where mpirun started as many.
-bool on_ranks(const Plan& l, const Body& body) {
-  const RankOptions options{.timeout = 20};
-  if (!launched_by_mpi()) return run_ranks(l.dp * l.tp, body, options), true;
-  const Communicator world = mpi_world({options});
-  if (world.size() == l.dp * l.tp) return body(world), true;
-  return false;
+/// On threads; on processes where mpirun started as many. Whether it ran.
+bool on_ranks(const Plan& plan, const Body& body) {
+  const int ranks = plan.dp * plan.tp;
+  const RankOptions watchdog{.timeout = 20};
+  if (!launched_by_mpi()) {
+    run_ranks(ranks, body, watchdog);
+    return true;
+  }
+  const Communicator world = mpi_world({watchdog});
+  if (world.size() == ranks) body(world);
+  return world.size() == ranks;
 }
 
 // ---- what is compared
@@ -143,8 +147,8 @@ INSTANTIATE_TEST_SUITE_P(, ParityMatrix, testing::ValuesIn(cases()),
 
 // ---- random numbers
 
-/// A GPT that shows its masks: all values are such that each op before the last norm is exact. Inputs are 1, a
-/// head finds how many keys it kept out of those that it sees, the MLP adds 3.
+/// A GPT that shows its masks: with these values each op before the last norm is exact. Inputs are 1, a head
+/// finds how many keys it kept out of those that it sees, the MLP adds 3.
 void show_masks(nn::Module& gpt) {
   for (const auto& [name, p] : gpt.named_parameters()) {
     const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
@@ -220,7 +224,7 @@ TEST(ParityOfMasks, A5_ReplicatedActivationsAndLossesHaveTheSameBitsOnAllRanks) 
           if (!sequence) values = replicated(*model.module, s), values.push_back(values[0]);
           const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * 8);
           for (const std::string& theirs : world.all_gather_text(mine))
-            EXPECT_EQ(mine == theirs, true) << family.name << ", tp " << tp << ", sp " << sequence;
+            EXPECT_TRUE(mine == theirs) << family.name << ", tp " << tp << ", sp " << sequence;
         }
       });
 }
@@ -236,7 +240,7 @@ Values after_steps(const Case& c) {
   return all;
 }
 
-// A5: two runs have equal bits, and so have those that compute blocks twice, or that send while backward runs.
+// A5: two runs have equal bits, and so have those that compute blocks twice or send while backward runs.
 TEST(ParityOfMasks, A5_RunsHaveEqualBitsAlsoWithRecomputationAndOverlap) {
   for (const Family& family : kFamilies) {
     const Values once = after_steps({family, {2, 2, true, true, 2, true, false}});
