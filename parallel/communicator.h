@@ -10,8 +10,8 @@
 //
 // Who carries the bytes depends on where they are. A tensor on the CPU goes through the memory that the
 // ranks share (ranks as threads: parallel/run_ranks.h) or through MPI (ranks as processes:
-// parallel/mpi.h); a tensor on a GPU goes through NCCL, in the order of this thread's stream, and the
-// host does not wait for it.
+// parallel/mpi.h). A tensor on a GPU goes through NCCL or from memory to memory (parallel/gpu_group.h), in
+// the order of this thread's stream, and the host does not wait for it.
 //
 // All ranks of a group call the same collectives in the same order, with the same shapes and types. Where
 // they do not, every rank gets an Error that names two that disagree. A rank that throws takes the others

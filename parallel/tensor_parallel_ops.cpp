@@ -163,6 +163,11 @@ void check_weight(const char* op, const Tensor& x, const Tensor& weight) {
         "; needed are (…, in) and (out, in) of one type and device");
 }
 
+void check_bias(const char* op, const Tensor& weight, const Tensor& bias) {
+  check(!bias || bias.shape() == Shape{weight.size(0)}, op, ": a bias ", bias.describe(),
+        " for a weight ", weight.describe(), "; needed is one number for each of its rows");
+}
+
 /// Under sequence parallelism a row layer cuts its rows over the ranks.
 void check_rows(const TensorParallel& tp, const Tensor& x) {
   const int64_t rows = x.numel() / std::max<int64_t>(1, x.size(-1));
@@ -176,6 +181,7 @@ void check_rows(const TensorParallel& tp, const Tensor& x) {
 Tensor column_linear(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
                      const Tensor& bias) {
   check_weight("column_linear", x, weight);
+  check_bias("column_linear", weight, bias);
   if (!tp.is_cut()) return linear(x, weight, bias);
   return apply(ColumnLinearOp{.tp = tp}, x, weight, bias);
 }
@@ -192,6 +198,7 @@ Tensor row_linear(const TensorParallel& tp, const Tensor& x, const Tensor& weigh
 Tensor column_gelu_row(const TensorParallel& tp, const Tensor& x, const Tensor& w1,
                        const Tensor& b1, const Tensor& w2) {
   check_weight("column_gelu_row", x, w1);
+  check_bias("column_gelu_row", w1, b1);
   if (!tp.is_cut()) return gelu_mlp(x, w1, b1, w2);
   check(w2 && w2.rank() == 2 && w2.size(1) == w1.size(0), "column_gelu_row: weights ",
         w1.describe(), " and ", w2.describe(), "; needed are (inner, in) and (out, inner)");

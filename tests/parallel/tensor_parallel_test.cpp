@@ -206,6 +206,7 @@ TEST(TensorParallel, ASuppliedWeightIsUsedAndChecked) {
     EXPECT_EQ(column_linear(tp, x, table).to_vector(), linear(x, table).to_vector());
     EXPECT_THROW(column_linear(tp, x, {}), Error);
     EXPECT_THROW(column_linear(tp, x, random_values({4, kIn + 1}, 2)), Error);
+    EXPECT_THROW(column_linear(tp, x, random_values({4, kIn}, 2), random_values({8}, 3)), Error);
   });
 }
 
