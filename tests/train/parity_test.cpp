@@ -1,5 +1,7 @@
-// Parallel equals serial: in f64 every layout has the gradients of one rank, per tensor and per row, its
-// loss, its norm, and after three steps of AdamW its parameters. Ranks are threads.
+// Parallel equals serial, as the program does it: what tests/parallel/parity_test.cpp shows of the parts is
+// shown here of the whole, the trainer's step and its checkpoints, which gradus diff compares. In f64 every
+// layout has the gradients of one rank, per tensor and per row, its loss, its norm, and after three steps of
+// AdamW its parameters. Ranks are threads.
 //
 // The data is unkind on purpose: targets are masked unevenly, one sample has a single target, and whole
 // data ranks have none, which is where a mean of means would show. The vocabulary is prime, so the last
