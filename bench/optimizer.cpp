@@ -78,7 +78,7 @@ void Norm(benchmark::State& state, Device device) {
   Generator random(1);
   Tensor g = normal({state.range(0)}, random, 0, 1, DType::f32, device);
   StepControl control(device);
-  measure(state, device, 4, [&] { control.measure(g, false); });
+  measure(state, device, 4, [&] { control.measure(g, {{{0, g.numel()}}}, false); });
 }
 
 void add(const char* name, void (*f)(benchmark::State&, Device), Device device) {
