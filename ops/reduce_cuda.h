@@ -246,6 +246,9 @@ void cuda_reduce_columns(Device device, const ReduceWalk& w, const F& f, const T
   int64_t rows = w.reduced.numel, columns = w.columns(), outer = w.kept.numel / columns;
   dim3 block(unsigned(power_of_two(blocks_of(columns, V), 32)));
   block.y = kReduceThreads / block.x;
+  while (block.y * kUnderWay > rows && block.y > 1 &&
+         blocks_of(columns, 2 * block.x * V) * outer >= kColumnBlocks)
+    block.x *= 2, block.y /= 2;  // few rows, many columns
   int64_t tiles = blocks_of(columns, block.x * V);
   int64_t wanted = std::min(kColumnBlocks / (tiles * outer), rows / (block.y * kUnderWay));
   int64_t chunk = blocks_of(rows, std::max<int64_t>(wanted, 1));
