@@ -37,8 +37,7 @@ __global__ void take_kernel(__grid_constant__ const Keys k, int64_t rows, int64_
   bool here = k.here(id);
   if (!k.valid(id) && threadIdx.x == 0) cuda::report_index(error, op.text, position, id, k.total);
   x += here ? k.key(j, id) * units : 0;
-  for (int64_t i = threadIdx.x; i < units; i += blockDim.x)
-    y[j * units + i] = here ? x[i] : Unit{};
+  for (int64_t i = threadIdx.x; i < units; i += blockDim.x) y[j * units + i] = here ? x[i] : Unit{};
 }
 
 inline int threads_for(int64_t columns) {
@@ -91,7 +90,22 @@ struct SortedRows {
   uint32_t table_rows;
 };
 
-inline constexpr int kChunk = 32;
+inline constexpr int kChunk = 32, kChunkBlocks = 4;  // of a multiprocessor
+
+/// V values as they were loaded. Widened only where they are used, they take half of the registers, and
+/// twice as many rows are on their way.
+template <class T, int V>
+struct Loaded {
+  using Unit = std::conditional_t<V == 1, T, uint4>;
+  static constexpr int kUnits = int(V * sizeof(T) / sizeof(Unit)), kEach = V / kUnits;
+  Unit units[kUnits] = {};
+  __device__ Compute<T> operator[](int j) const {
+    if constexpr (V == 1)
+      return Compute<T>(units[0]);
+    else
+      return element<T>(units[j / kEach], j % kEach);
+  }
+};
 
 /// A lane has V neighbouring columns of the rows that its warp works on. Blocks that share rows follow
 /// each other, so that a row is read and written as a whole.
@@ -105,10 +119,14 @@ struct Columns {
   }
 
   template <class T>
-  __device__ Pack<T, V> read(const T* matrix, int64_t row) const {
-    Pack<T, V> pack{};
-    if (first < length) pack = load_pack<T, V>(matrix + row * length + first);
-    return pack;
+  __device__ Loaded<T, V> read(const T* matrix, int64_t row) const {
+    using L = Loaded<T, V>;
+    L values;
+    if (first >= length) return values;
+    const auto* from = reinterpret_cast<const typename L::Unit*>(matrix + row * length + first);
+#pragma unroll
+    for (int u = 0; u < L::kUnits; ++u) values.units[u] = from[u];
+    return values;
   }
   template <class D, class A>
   __device__ void write(D* matrix, int64_t row, const A (&sum)[V]) const {
@@ -119,32 +137,29 @@ struct Columns {
   }
 };
 
-/// Adds the packs that get(0), …, get(n − 1) ask for, in order: all of a batch before the first is added.
+template <class T, int V, class A>
+__device__ void add_values(const Loaded<T, V>& values, A (&sum)[V]) {
+#pragma unroll
+  for (int j = 0; j < V; ++j) sum[j] += A(values[j]);
+}
+/// Adds what get(0), …, get(n − 1) ask for, in order: all of a batch before the first is added.
 template <class T, int V, class A, class F>
-__device__ void add_packs(int64_t n, A (&sum)[V], F get) {
+__device__ void add_all(int n, A (&sum)[V], F get) {
   constexpr int kBatch = 4;
-  for (int64_t i = 0; i < n; i += kBatch) {
-    Pack<T, V> packs[kBatch];
+  for (int i = 0; i < n; i += kBatch) {
+    Loaded<T, V> values[kBatch];
 #pragma unroll
     for (int k = 0; k < kBatch; ++k)
-      if (i + k < n) packs[k] = get(i + k);
+      if (i + k < n) values[k] = get(i + k);
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k) {
-      if (i + k >= n) break;
-#pragma unroll
-      for (int j = 0; j < V; ++j) sum[j] += A(packs[k].v[j]);
-    }
+    for (int k = 0; k < kBatch; ++k) add_values(values[k], sum);
   }
-}
-template <class D, int V, class A>
-__device__ void add_pack(const Pack<D, V>& pack, A (&sum)[V]) {
-#pragma unroll
-  for (int j = 0; j < V; ++j) sum[j] += A(pack.v[j]);
 }
 
 template <int V, class T, class D, class A>
-__global__ void __launch_bounds__(256) add_chunks_kernel(SortedRows s, const T* dy, int64_t length,
-                                                         D* into, bool add, A* heads, A* tails) {
+__global__ void __launch_bounds__(256, kChunkBlocks)
+    add_chunks_kernel(SortedRows s, const T* dy, int64_t length, D* into, bool add, A* heads,
+                      A* tails) {
   const int lane = int(threadIdx.x);
   const Columns<V> columns(length);
   const int64_t chunk = columns.group, begin = chunk * kChunk;
@@ -165,13 +180,12 @@ __global__ void __launch_bounds__(256) add_chunks_kernel(SortedRows s, const T* 
     const bool head = first == 0 && began_before, tail = last == size && goes_on;
     if (id == s.table_rows) continue;  // of ids that the table lacks
     const bool whole = !head && !tail;
-    Pack<D, V> old{};  // asked for with the rows
+    Loaded<D, V> old;  // asked for with the rows
     if (add && whole) old = columns.read(into, id);
     A sum[V] = {};
-    add_packs<T>(last - first, sum, [&](int64_t i) {
-      return columns.read(dy, __shfl_sync(~0u, position, first + int(i)));
-    });
-    add_pack(old, sum);
+    add_all<T>(last - first, sum,
+               [&](int i) { return columns.read(dy, __shfl_sync(~0u, position, first + i)); });
+    add_values(old, sum);
     if (whole)
       columns.write(into, id, sum);
     else
@@ -190,19 +204,18 @@ __global__ void __launch_bounds__(256) add_parts_kernel(SortedRows s, int64_t le
   const uint32_t key = s.keys[end];
   const bool began_before = begin > 0 && s.keys[begin - 1] == key;
   if (began_before || key == s.table_rows) return;
-  int64_t parts = 1;  // of the run: one in each chunk that begins with its key, and the first
+  int parts = 1;  // of the run: one in each chunk that begins with its key, and the first
   for (int more = 32; more == 32; parts += more) {
     const int64_t next = (chunk + parts + threadIdx.x) * kChunk;
     const bool same = next < s.rows && s.keys[next] == key;
     more = __ffs(int(~__ballot_sync(~0u, same))) - 1;
     if (more < 0) more = 32;
   }
-  Pack<D, V> old{};
+  Loaded<D, V> old;
   if (add) old = columns.read(into, key);
   A sum[V] = {};
-  add_packs<A>(parts, sum,
-               [&](int64_t i) { return columns.read(i == 0 ? tails : heads, chunk + i); });
-  add_pack(old, sum);
+  add_all<A>(parts, sum, [&](int i) { return columns.read(i == 0 ? tails : heads, chunk + i); });
+  add_values(old, sum);
   columns.write(into, key, sum);
 }
 
