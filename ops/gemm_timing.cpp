@@ -3,6 +3,9 @@
 // The clock of a GPU drifts by more than algorithms differ. So all take turns: kRounds times around, and
 // the median of each counts. Those far behind after one turn are dropped. A turn starts with a product
 // that is not timed, during which the others queue up, so that the host's time is not measured.
+//
+// A turn is a CUDA graph. For some algorithms cuBLASLt clears counters first, and there that costs more than
+// in a stream: kernels that follow each other start without a pause, what is not a kernel lies between.
 #include "ops/gemm_timing.h"
 
 #if defined(GRADUS_CUDA)
@@ -32,12 +35,37 @@ struct Event {
   void record(cudaStream_t stream) { check(cudaEventRecord(event, stream), "recording an event"); }
 };
 
+/// A product, some times.
+struct Repeats {
+  cudaGraphExec_t graph = nullptr;
+  Repeats(const Call& call, const cublasLtMatmulAlgo_t& algorithm, int count) {
+    cudaGraph_t calls = nullptr;
+    check(cudaStreamBeginCapture(call.stream, cudaStreamCaptureModeThreadLocal),
+          "timing a product");
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (int i = 0; i < count && status == CUBLAS_STATUS_SUCCESS; ++i) status = call.run(algorithm);
+    cudaError_t captured = cudaStreamEndCapture(call.stream, &calls);
+    if (captured == cudaSuccess) captured = cudaGraphInstantiate(&graph, calls, 0);
+    if (calls) (void)cudaGraphDestroy(calls);
+    check(captured, "timing a product");
+    check(status, "timing a product");
+  }
+  ~Repeats() {
+    if (graph) (void)cudaGraphExecDestroy(graph);
+  }
+  Repeats(const Repeats&) = delete;
+  void run(cudaStream_t stream) const { check(cudaGraphLaunch(graph, stream), "timing a product"); }
+};
+
 /// Microseconds of a product, or kNever where it cannot be run so.
 double turn(const Call& call, const cublasLtMatmulAlgo_t& algorithm, int repeats) {
   if (call.run(algorithm) != CUBLAS_STATUS_SUCCESS) return kNever;
+  const Repeats calls(call, algorithm, repeats);
+  check(cudaGraphUpload(calls.graph, call.stream), "timing a product");
+  if (call.run(algorithm) != CUBLAS_STATUS_SUCCESS) return kNever;
   Event begin, end;
   begin.record(call.stream);
-  for (int i = 0; i < repeats; ++i) check(call.run(algorithm), "timing a product");
+  calls.run(call.stream);
   end.record(call.stream);
   check(cudaEventSynchronize(end.event), "timing a product");
   float ms = 0;
