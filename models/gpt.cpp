@@ -55,9 +55,9 @@ Tensor Gpt::hidden(const Tensor& ids, Randomness random, KvCache* cache) const {
     Generator own = detail::generator_of(forward, place);
     return f(random.with(random.generator ? &own : nullptr));
   };
-  Tensor x = embedded(ids, random.tokens, first);
-  Residual stream{run(0, [&](const Randomness& r) { return drop(x, r.generator, r.elements(x)); })};
-  x = {};
+  Residual stream = embedded(ids, random.tokens, first);
+  stream.x = run(
+      0, [&](const Randomness& r) { return drop(stream.x, r.generator, r.elements(stream.x)); });
   for (size_t i = 0; i < blocks.size(); ++i)
     stream = run(i + 1, [&](const Randomness& r) {
       return run_block(blocks[i], std::move(stream), r, cache);
@@ -66,11 +66,12 @@ Tensor Gpt::hidden(const Tensor& ids, Randomness random, KvCache* cache) const {
   return norm(stream);
 }
 
-Tensor Gpt::embedded(const Tensor& ids, const TokenRows& rows, int64_t first) const {
+Residual Gpt::embedded(const Tensor& ids, const TokenRows& rows, int64_t first) const {
   Tensor x = tokens(ids);
-  if (!positions) return x;
-  if (rows.is_cut()) return x + embedding(positions, rows.positions(ids.size(0), ids.device()));
-  return x + slice(positions, 0, first, first + ids.size(1));
+  if (!positions) return {x};
+  if (rows.is_cut()) return {x + embedding(positions, rows.positions(ids.size(0), ids.device()))};
+  Tensor y = slice(positions, 0, first, first + ids.size(1));
+  return drop.drops() ? Residual{x + y} : Residual{.x = x, .branch = y};
 }
 
 Residual Gpt::run_block(const Block& block, Residual stream, const Randomness& random,

@@ -50,8 +50,8 @@ struct Gpt final : nn::Module {
  private:
   /// (…, C) → this rank's columns of the logits, of all tokens.
   Tensor own_logits(const Tensor& hidden) const;
-  /// The vectors that the first block reads.
-  Tensor embedded(const Tensor& ids, const TokenRows& rows, int64_t first_position) const;
+  /// The vectors that the first block reads. Where no dropout follows, the first norm adds the positions.
+  Residual embedded(const Tensor& ids, const TokenRows& rows, int64_t first_position) const;
   Residual run_block(const Block& block, Residual stream, const Randomness& random,
                      KvCache* cache) const;
 };

@@ -17,7 +17,7 @@ namespace gradus {
 /// The residual stream with a branch that is still to be added: x + drop(branch + bias).
 struct Residual {
   Tensor x;         // (B, T, C), or where tokens are cut rows of (B·T, C)
-  Tensor branch{};  // of the same shape; undefined if x is all of it
+  Tensor branch{};  // of the same shape, or (T, C) for all sequences; undefined if x is all of it
   Tensor bias{};    // (C) of the branch's last linear layer, or undefined
   double dropout = 0;
   Philox mask{};

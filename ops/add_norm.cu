@@ -17,6 +17,9 @@
 //   db = Σ_rows dy,   dγ = Σ_rows dn ⊙ ŝ,   dβ = Σ_rows dn
 //
 // all of it in one pass over s, ds and dn.
+//
+// y may be a table that all sequences share, such as that of positions: x (B, T, C), y (T, C). It is then
+// read once for each sequence, and dy summed over them.
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
 #include "ops/norm_backward_cuda.h"
@@ -25,6 +28,7 @@
 #include "ops/norm_recorded.h"
 #include "ops/norm_sums.h"
 #include "ops/ops.h"
+#include "ops/reduce.h"
 
 namespace gradus {
 namespace {
@@ -42,13 +46,14 @@ struct AddNormOp {
   SavedOutput s{};
   Saved gamma{};
   Tensor moments{};  // (rows, 2): mean and r
+  Shape branch_shape{};
 
   bool drops() const { return options.dropout > 0; }
   DropMask mask() const { return drops() ? DropMask(options.mask, options.dropout) : DropMask(); }
 
   Tensors forward(const Tensor& stream, const Tensor& branch, const Tensor& bias,
                   const Tensor& scale, const Tensor& shift) {
-    gamma = scale;
+    gamma = scale, branch_shape = branch.shape();
     Tensor x = contiguous(stream), y = contiguous(branch), g = contiguous(scale);
     Tensor b = dense_or_undefined(bias), beta = dense_or_undefined(shift);
     Tensor sum = empty_like(x), normal = empty_like(x);
@@ -67,6 +72,7 @@ struct AddNormOp {
                          .moments = static_cast<norm::Moments<A>*>(moments.raw()),
                          .branch = y.data<T>(),
                          .bias = data_or_null<T>(b),
+                         .branch_rows = n ? y.numel() / n : 0,
                          .sum = sum.data<T>(),
                          .mask = mask(),
                          .first_element = options.first_element};
@@ -102,6 +108,7 @@ struct AddNormOp {
       if (rows > 0) run_backward(sum.device(), b);
     });
     std::vector<Tensor> sums = sum_parts(parts, sum.dtype(), {need[3], need[4], need[2]});
+    if (sum.shape() != branch_shape) dy = need[1] ? sum_of_repeats(dy, need[1]) : Tensor{};
     return {dx, dy, sums[2], sums[0], sums[1]};
   }
 
@@ -113,10 +120,23 @@ struct AddNormOp {
       dgamma = d.dgamma, dbeta = d.dbeta;
     }
     Tensor dy = dropout(dx, options.dropout, options.mask, {.first = options.first_element});
-    return {dx, dy, need[2] ? sum_to(dy, gamma->shape()) : Tensor{}, dgamma, dbeta};
+    return {dx, sum_to(dy, branch_shape), need[2] ? sum_to(dy, gamma->shape()) : Tensor{}, dgamma,
+            dbeta};
   }
 
  private:
+  Tensor sum_of_repeats(const Tensor& dx, Need need) const {
+    const int64_t n = branch_shape.numel();
+    if (n == 0) return zeros(branch_shape, dx.dtype(), dx.device());
+    const Tensor rows = dx.alias({dx.numel() / n, n}, {n, 1}, dx.offset());
+    const DType wide = dx.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    if (need.into && need.into->buffer.dtype() == wide && need.into->buffer.is_contiguous()) {
+      const Tensor& to = need.into->buffer;
+      sum_rows_into(to.alias({n}, {1}, to.offset()), rows, need.into->beta());
+      return {};
+    }
+    return reshape(gradus::sum(rows, {0}), branch_shape);
+  }
   template <class T>
   static void run_forward(Device device, const norm::Forward<T>& f) {
 #if defined(__CUDACC__)
@@ -153,12 +173,22 @@ void check_operand(const char* op, const char* which, const Tensor& x, const Ten
         " of its type and device");
 }
 
+/// The branch has the last dimensions of the stream, but not all.
+bool repeats(const Tensor& x, const Tensor& y) {
+  if (!y || y.rank() >= x.rank() || y.rank() == 0) return false;
+  for (int d = 1; d <= y.rank(); ++d)
+    if (y.size(-d) != x.size(-d)) return false;
+  return true;
+}
+
 template <bool kCentred>
 AddNorm checked(const Tensor& x, const Tensor& y, const Tensor& bias, const Tensor& gamma,
                 const Tensor& beta, const AddNormOptions& options) {
   const char* name = AddNormOp<kCentred>::name;
   check(x && x.rank() >= 1, name, ": the stream is ", x.describe(), "; rows are needed");
-  check_operand(name, "the branch", x, y, x.shape());
+  check_operand(name, "the branch", x, y, repeats(x, y) ? y.shape() : x.shape());
+  check(!repeats(x, y) || options.dropout == 0, name, ": dropout of a branch ", y.describe(),
+        " that is repeated along a stream ", x.describe());
   const Shape columns{x.size(-1)};
   check_operand(name, "gamma", x, gamma, columns);
   if (bias) check_operand(name, "the bias", x, bias, columns);
@@ -196,6 +226,11 @@ static Tensor example_of_a_part(Sampler& s) {
   Tensor x = s.normal({4, 5}), y = s.normal({4, 5});
   return both_of(add_rms_norm(x, y, s.normal({5}), s.normal({5}),
                               {.dropout = 0.4, .mask = {5, 2}, .first_element = 15}));
+}
+/// A branch that two sequences share.
+static Tensor shared_example(Sampler& s) {
+  Tensor x = s.normal({2, 3, 8}), y = s.normal({3, 8}), b = s.normal({8});
+  return both_of(add_layer_norm(x, y, b, s.normal({8}), s.normal({8}), {.epsilon = 0.01}));
 }
 static Tensor rms_example(Sampler& s, const Shape& shape, double p) {
   Tensor x = s.normal(shape), y = s.normal(shape);
@@ -252,6 +287,7 @@ static const Gradcheck checks[] = {
        return rms_example(s, {2, 264}, 0.3);
      },
      false, 32},
+    {"add_layer_norm", shared_example, true},
     {"add_rms_norm", only_the_norm, true},
     {"add_rms_norm", example_of_a_part, true},
 };

@@ -73,6 +73,7 @@ struct Forward {
   Moments<Compute<T>>* moments;  // one a row
   // If a branch is added first (else null): sum is what is normalised, and the bias may be null.
   const T *branch = nullptr, *bias = nullptr;
+  int64_t branch_rows = 0;  // if fewer than `rows`, the branch is repeated
   T* sum = nullptr;
   DropMask mask{};
   uint64_t first_element = 0;  // of the whole that the mask is of

@@ -29,7 +29,7 @@ Moments<A> moments_of_row(bool centred, int64_t n, const T* x, A epsilon) {
 template <class T>
 void add_branch(const Forward<T>& f, int64_t r, uint32_t* words) {
   using A = Compute<T>;
-  const T *x = f.x + r * f.n, *branch = f.branch + r * f.n, *bias = f.bias;
+  const T *x = f.x + r * f.n, *branch = f.branch + r % f.branch_rows * f.n, *bias = f.bias;
   T* sum = f.sum + r * f.n;
   if (f.mask.drops()) {
     fill_words(f.mask.stream, f.first_element + uint64_t(r * f.n), words, f.n);

@@ -47,14 +47,17 @@ __global__ void __launch_bounds__(512) streamed_forward_kernel(const Forward<T> 
   RowSums<Compute<T>> sum_row;
   for (int64_t r = first_row(); r < f.rows; r += row_step()) {
     R x(f.x + r * f.n, f.n);
-    if (f.branch) add_branch<Adds::dropped>(f, r, x, R(f.branch + r * f.n, f.n), R(f.bias, f.n));
+    if (f.branch)
+      add_branch<Adds::dropped>(f, r, x, R(f.branch + r % f.branch_rows * f.n, f.n),
+                                R(f.bias, f.n));
     normalise_row(f, r, x, sum_row);
   }
 }
 
 inline constexpr int kForwardPacks = 4, kForwardThreads = 256;
 template <Adds kAdds, class T>
-using ForwardRows = RowsAhead<T, kForwardPacks, kAdds == Adds::nothing ? 1 : 2, kForwardThreads>;
+using ForwardRows = RowsAhead<T, kForwardPacks, kAdds == Adds::nothing ? 1 : 2, kForwardThreads, 2,
+                              kAdds == Adds::branch>;
 
 /// Parameters are read where they are needed, from the nearest cache: registers do not hold them.
 template <Adds kAdds, class T>
@@ -65,7 +68,7 @@ __global__ void __launch_bounds__(kForwardThreads, kAdds == Adds::nothing ? 3 : 
   extern __shared__ __align__(16) unsigned char shared[];
   const T* inputs[kInputs] = {f.x};
   if constexpr (kInputs == 2) inputs[1] = f.branch;
-  ForwardRows<kAdds, T> ahead(shared, inputs, f.rows, f.n);
+  ForwardRows<kAdds, T> ahead(shared, inputs, f.rows, f.n, f.branch_rows);
   RowSums<Compute<T>> sum_row;
   for (int64_t r = first_row(); r < f.rows; r += row_step()) {
     ahead.step();

@@ -136,8 +136,8 @@ struct AddNormOptions {
 struct AddNorm {
   Tensor sum, normal;
 };
-/// sum = x + drop(y + b), rounded once, and normal = layer_norm(sum): what stands between two branches
-/// of a transformer, read and written once. The bias b (C) and beta may be {}.
+/// sum = x + drop(y + b), rounded once, and normal = layer_norm(sum), in one pass. The bias b (C) and beta
+/// may be {}. Without dropout y may lack the first dimensions of x: (T, C) is added to each row of (B, T, C).
 AddNorm add_layer_norm(const Tensor& x, const Tensor& y, const Tensor& bias, const Tensor& gamma,
                        const Tensor& beta, AddNormOptions options = {});
 AddNorm add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& bias, const Tensor& gamma,

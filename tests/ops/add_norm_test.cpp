@@ -219,12 +219,44 @@ TEST(AddNorm, ResidualAndBranchShareTheirGradient) {
   }
 }
 
+// Sequences that share their branch: the same bits as with a copy for each, and its gradient is the sum of
+// those of the copies. 4 numbers below 2⁵, summed in f32 in any order, and rounded once to T.
+TEST(AddNorm, ABranchCanBeShared) {
+  for (Device device : test_devices())
+    for (DType t : {DType::f32, DType::bf16})
+      for (Shape shape : {Shape{4, 3, 40}, Shape{4, 700, 768}, Shape{4, 3, 33}}) {
+        Generator g(5);
+        const Shape columns{shape[2]}, table{shape[1], shape[2]};
+        auto leaf = [&](const Shape& s) { return normal(s, g, 0, 1, t, device).requires_grad_(); };
+        Tensor x = leaf(shape), y = leaf(table), gamma = leaf(columns), beta = leaf(columns);
+        Tensor copies = contiguous(expand(y.detach(), shape)).requires_grad_();
+        Tensor ds = leaf(shape).detach(), dn = leaf(shape).detach();
+        auto run = [&](const Tensor& branch) {
+          x.zero_grad(), gamma.zero_grad();
+          AddNorm a = add_layer_norm(x, branch, {}, gamma, beta);
+          sum(a.sum * ds + a.normal * dn).backward();
+          return std::vector<Values>{a.sum.to_vector(), a.normal.to_vector(), x.grad().to_vector(),
+                                     gamma.grad().to_vector()};
+        };
+        EXPECT_EQ(run(y), run(copies));
+        Tensor want = sum(cast(to(copies.grad(), kCpu), DType::f64), {0});
+        expect_near({y.grad().to_vector()}, {want.to_vector()},
+                    4 * 32 * roundoff(DType::f32) + roundoff(t), "dy");
+        y.zero_grad();
+        y.set_main_grad(full(table, NAN, DType::f32, device));
+        run(y);
+        expect_near({y.grad().to_vector()}, {want.to_vector()}, 4 * 32 * roundoff(DType::f32),
+                    "main gradient");
+      }
+}
+
 TEST(AddNorm, WrongUseSaysWhatWasExpected) {
   Tensor x = zeros({2, 3}), p = zeros({3});
   EXPECT_THROW(add_rms_norm(x, zeros({3, 2}), {}, p), Error);
   EXPECT_THROW(add_rms_norm(x, x, zeros({2}), p), Error);
   EXPECT_THROW(add_rms_norm(x, x, {}, {}), Error);
   EXPECT_THROW(add_rms_norm(x, x, {}, p, {.dropout = 2}), Error);
+  EXPECT_THROW(add_rms_norm(x, p, {}, p, {.dropout = 0.5}), Error);
   EXPECT_THROW(add_layer_norm(x, x, {}, p, p, {.epsilon = -1}), Error);
   try {
     add_layer_norm(x, zeros({2, 3}, DType::f64), {}, p, p);
