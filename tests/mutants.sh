@@ -148,7 +148,7 @@ mutant parallel/vocab_parallel.cpp 's/return reduce_from\(tp\.group, mine\)/retu
 mutant parallel/vocab_cross_entropy.cu 's/in\.first = rank \* in\.width/in.first = 0/'        "${m}gpt2_tied_dp1_tp2_m1"
 mutant parallel/vocab_cross_entropy.cu 's/in\.ranks = ranks/in.ranks = 1/'                    "${m}gpt2_tied_dp1_tp2_m1"
 mutant models/gpt.cpp    's/c\.deviation\), tp\.whole\(\)\)/c.deviation))/'                   "${m}gpt2_tied_dp1_tp2_sp_m1"
-mutant models/gpt.cpp    's/drop\(x, r\.generator, r\.elements\(x\)\)/drop(x, r.generator, {})/' "${m}gpt2_tied_dp2_tp1_m1"
+mutant models/gpt.cpp    's/drop\(stream\.x, r\.generator, r\.elements\(stream\.x\)\)/drop(stream.x, r.generator, {})/' "${m}gpt2_tied_dp2_tp1_m1"
 mutant models/bert.cpp   's/r\.generator, r\.elements\(x\)\)/r.generator, {})/'               "${m}bert_dp2_tp1_m1"
 mutant models/bert_block.cpp 's/norm2\.bias\.shard = tp\.whole\(\)/norm2.bias.shard = nn::Shard{}/' "${m}bert_dp1_tp2_sp_m1"
 mutant models/transformer.cpp 's/nn::init::ones\(\), tp\.whole\(\)/nn::init::ones(), nn::Shard{}/' "${m}llama_tied_dp1_tp2_sp_m1"

@@ -200,6 +200,13 @@ TEST(Optimizer, AGraphAcrossAStepIsAnError) {
   EXPECT_THROW(y.backward(), Error);
 }
 
+TEST(FlatBuffer, APartOfAnArenaIsAView) {
+  Tensor arena = tensor({0, 1, 2, 3, 4}, {5}), part = part_of(arena, {1, 4});
+  EXPECT_EQ(part.to_vector(), (std::vector<double>{1, 2, 3}));
+  part.set(0, 9);
+  EXPECT_EQ(arena.at(1), 9);
+}
+
 TEST(Optimizer, SteadyStepsAllocateNothingNew) {
   Tensor x = ones({1000, 100}).requires_grad_();
   Adam adam(default_groups({x}));
