@@ -7,9 +7,7 @@ namespace gradus {
 
 TokenRows::TokenRows(const parallel::TensorParallel& tp, int64_t B, int64_t T) {
   if (!tp.splits_tokens()) return;
-  check(B * T % tp.ranks() == 0, "sequence parallelism: ", B, " texts of ", T,
-        " tokens do not divide by ", tp.ranks(),
-        " ranks; choose a batch whose number of tokens does");
+  tp.check_tokens(B * T);
   length = T, rows = B * T / tp.ranks(), first = tp.rank() * rows;
 }
 

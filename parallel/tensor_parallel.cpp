@@ -9,6 +9,10 @@ int64_t TensorParallel::part(int64_t n, const char* what) const {
         group.describe(), "): it must be a multiple of their number");
   return n / ranks();
 }
+void TensorParallel::check_tokens(int64_t tokens) const {
+  check(!splits_tokens() || tokens % ranks() == 0, "sequence parallelism: ", tokens,
+        " tokens do not divide by ", ranks(), " ranks; choose a batch whose number of tokens does");
+}
 nn::Shard TensorParallel::rows(int pieces) const {
   return {.dim = is_cut() ? 0 : -1, .rank = rank(), .ranks = ranks(), .pieces = pieces};
 }

@@ -35,6 +35,8 @@ struct TensorParallel {
 
   /// n / ranks. Error, with `what` of a model this is, where it does not divide.
   int64_t part(int64_t n, const char* what) const;
+  /// Error where tokens are cut and so many do not divide by the ranks.
+  void check_tokens(int64_t tokens) const;
   /// How parameters are cut: by dimension 0 in `pieces` (Note [pieces] in nn/parameter.h), by dimension 1,
   /// or not at all, which is for those that work on the tokens outside the pairs.
   nn::Shard rows(int pieces = 1) const;

@@ -23,10 +23,6 @@
 namespace gradus::parallel {
 namespace {
 
-/// Whether a column layer keeps all tokens for its backward, instead of gathering them again: n times the
-/// memory for a gather that hides behind a product anyway.
-constexpr bool kKeepGathered = false;
-
 /// The rows of all tokens, from those that this rank has.
 Started begin_gather(const TensorParallel& tp, const Tensor& x) {
   return tp.splits_tokens() ? begin_all_gather(tp.group, rows_of(x)) : Started(rows_of(x));
@@ -47,10 +43,10 @@ Tensor shaped_like(const TensorParallel& tp, const Tensor& rows, const Tensor& x
   return reshape(rows, shape);
 }
 
-/// What has the saved input of a column layer: all tokens, or what this rank has of them.
+/// All tokens, for a weight's gradient. A column layer saves those of this rank and gathers again: to keep all
+/// would be n times the memory, for a gather that hides behind a product anyway.
 Started begin_inputs(const TensorParallel& tp, const Tensor& saved, Need wanted) {
-  if (!wanted) return {};
-  return kKeepGathered ? Started(saved) : begin_gather(tp, saved);
+  return wanted ? begin_gather(tp, saved) : Started();
 }
 
 /// y ← X Wᵀ + bias
@@ -89,10 +85,10 @@ struct ColumnLinearOp {
   Tensor forward(const Tensor& X, const Tensor& W, const Tensor& bias) {
     const Tensor mine = rows_of(X);
     Tensor y = empty({tokens_of(tp, mine), W.size(0)}, X.dtype(), X.device());
-    Tensor all = as_they_come(tp, mine, [&](int64_t first, const Tensor& some) {
+    as_they_come(tp, mine, [&](int64_t first, const Tensor& some) {
       product_into(rows(y, first, some.size(0)), some, W, bias);
     });
-    x = kKeepGathered ? all : X, w = W;
+    x = X, w = W;
     shape = X.shape();
     has_bias = bool(bias);
     return shaped_like(tp, y, X);
@@ -135,11 +131,11 @@ struct ColumnGeluRow {
   Tensor forward(const Tensor& X, const Tensor& W1, const Tensor& B1, const Tensor& W2) {
     const Tensor mine = rows_of(X);
     Tensor H = empty({tokens_of(tp, mine), W1.size(0)}, X.dtype(), X.device()), A = empty_like(H);
-    Tensor all = as_they_come(tp, mine, [&](int64_t first, const Tensor& some) {
+    as_they_come(tp, mine, [&](int64_t first, const Tensor& some) {
       const int64_t n = some.size(0);
       gelu_product_into(rows(A, first, n), rows(H, first, n), some, W1, B1);
     });
-    x = kKeepGathered ? all : X, w1 = W1, w2 = W2, h = H, a = A;
+    x = X, w1 = W1, w2 = W2, h = H, a = A;
     shape = X.shape();
     return shaped_like(tp, summed_product(tp, A, W2), X);
   }
@@ -168,14 +164,6 @@ void check_bias(const char* op, const Tensor& weight, const Tensor& bias) {
         " for a weight ", weight.describe(), "; needed is one number for each of its rows");
 }
 
-/// Under sequence parallelism a row layer cuts its rows over the ranks.
-void check_rows(const TensorParallel& tp, const Tensor& x) {
-  const int64_t rows = x.numel() / std::max<int64_t>(1, x.size(-1));
-  check(!tp.splits_tokens() || rows % tp.ranks() == 0, "sequence parallelism: ", rows,
-        " tokens do not divide by ", tp.ranks(),
-        " ranks; choose a batch whose number of tokens does");
-}
-
 }  // namespace
 
 Tensor column_linear(const TensorParallel& tp, const Tensor& x, const Tensor& weight,
@@ -190,7 +178,7 @@ Tensor row_linear(const TensorParallel& tp, const Tensor& x, const Tensor& weigh
                   const Tensor& bias) {
   check_weight("row_linear", x, weight);
   if (!tp.is_cut()) return linear(x, weight, bias);
-  check_rows(tp, x);
+  tp.check_tokens(x.numel() / std::max<int64_t>(1, x.size(-1)));  // a row layer cuts them
   Tensor y = apply(RowLinearOp{.tp = tp}, x, weight);
   return bias ? y + bias : y;  // after the sum: each rank has all of it
 }

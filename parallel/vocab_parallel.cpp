@@ -30,16 +30,12 @@ Tensor rows_of_parts(const TensorParallel& tp, const Tensor& part, const Tensor&
   const int64_t first = tp.rank() * part.size(0);
   Tensor mine = embedding_part(part, ids, first, total);
   if (!tp.splits_tokens()) return reduce_from(tp.group, mine);
-  check(ids.numel() % tp.ranks() == 0, "sequence parallelism: ", ids.numel(),
-        " tokens do not divide by ", tp.ranks(),
-        " ranks; choose a batch whose number of tokens does");
+  tp.check_tokens(ids.numel());
   return reduce_scatter(tp.group, reshape(mine, {-1, mine.size(-1)}), 0);
 }
 
 VocabEmbedding::VocabEmbedding(int64_t count, int64_t width, const TensorParallel& tp)
-    : nn::Embedding(vocab_parameter(tp, count, width, nn::init::normal(1))),
-      tp(tp),
-      count(count) {}
+    : nn::Embedding(vocab_parameter(tp, count, width, nn::init::normal(1))), tp(tp), count(count) {}
 
 Tensor gather_logits(const Communicator& group, const Tensor& logits, int64_t vocabulary) {
   if (group.size() == 1) return logits;
