@@ -1,27 +1,7 @@
 #!/bin/bash
 # The program on many ranks: the same numbers in every layout, resumed at another one, ended by the failure
 # of one rank, compared by gradus diff.
-gradus=$1/gradus
-[ -x "$gradus" ] || { echo "there is no $gradus"; exit 77; }
-gradus=$(realpath "$gradus")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-bad=0
-
-# run ARGUMENT...: its output in $out, its exit status in $status.
-run() {
-  out=$("$gradus" "$@" 2>&1 < /dev/null)
-  status=$?
-}
-# expect STATUS PATTERN...: of the last run.
-expect() {
-  local pattern
-  [ "$status" = "$1" ] || { echo "exit status $status, not $1:"; echo "$out"; bad=1; }
-  for pattern in "${@:2}"; do
-    grep -qE -e "$pattern" <<< "$out" || { echo "no '$pattern' in:"; echo "$out"; bad=1; }
-  done
-}
+. tests/shell/gradus.sh "$1"
 
 for i in {1..200}; do echo "$i: the cat sat on the mat, and dog $((i * 7 % 13)) ran away"; done > text.txt
 tiny=(--text text.txt --model llama-tiny --layers 1 --width 16 --heads 4 --kv-heads 2 --ffn 24 --length 16

@@ -1,26 +1,6 @@
 #!/bin/bash
 # The program as a person meets it: interrupted and resumed, given bad input, short of disk, writing.
-gradus=$1/gradus
-[ -x "$gradus" ] || { echo "there is no $gradus"; exit 77; }
-gradus=$(realpath "$gradus")
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-bad=0
-
-# run ARGUMENT...: its output in $out, its exit status in $status.
-run() {
-  out=$("$gradus" "$@" 2>&1 < /dev/null)
-  status=$?
-}
-# expect STATUS PATTERN...: of the last run.
-expect() {
-  local pattern
-  [ "$status" = "$1" ] || { echo "exit status $status, not $1:"; echo "$out"; bad=1; }
-  for pattern in "${@:2}"; do
-    grep -qE -e "$pattern" <<< "$out" || { echo "no '$pattern' in:"; echo "$out"; bad=1; }
-  done
-}
+. tests/shell/gradus.sh "$1"
 same() { cmp "$1" "$2" || { echo "$1 and $2 differ"; bad=1; }; }
 absent() { [ ! -e "$1" ] || { echo "$1 should not exist"; bad=1; }; }
 

@@ -3,7 +3,7 @@
 # pretend to be a compiler, an nvcc, a GPU or a package manager.
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-bad=0
+. tests/shell/expect.sh
 
 fake() { printf '#!/bin/bash\n%s\n' "$2" > "$dir/$1"; chmod +x "$dir/$1"; }
 unfake() { rm -f "${@/#/$dir/}"; }
@@ -14,14 +14,6 @@ run() {
   out=$(env PATH="$dir:$PATH" CXX=g++ NVCC=nvcc MARCH=native CUDA= CUDA_ARCH= NCCL=0 MPI=0 EIGEN= SAN= TSAN= \
             SETUP=1 "$@" "core/setup/$script" 2>&1)
   status=$?
-}
-# expect STATUS PATTERN...: of the last run.
-expect() {
-  local pattern
-  [ "$status" = "$1" ] || { echo "exit status $status, not $1:"; echo "$out"; bad=1; }
-  for pattern in "${@:2}"; do
-    grep -qE -e "$pattern" <<< "$out" || { echo "no '$pattern' in:"; echo "$out"; bad=1; }
-  done
 }
 
 # B8: a compiler that is too old, before anything else.
