@@ -12,6 +12,7 @@
 // S of the next tile runs while dQ is stored, and dP while 2^… is computed. What is lost: the warpgroups
 // meet in every tile, so their exponentials fall into the same time, when dP is all that the tensor cores
 // have to do.
+#include "ops/exp2.h"
 #include "ops/flash_backward_tiles.h"
 #include "ops/mma.h"
 
@@ -54,11 +55,6 @@ __device__ __forceinline__ void pack_step(uint32_t (&a)[4], const float (&c)[R],
   for (int i = 0; i < 4; ++i) a[i] = mma::pack<T>(c[8 * k + 2 * i], c[8 * k + 2 * i + 1]);
 }
 
-__device__ inline float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 /// P = 2^(scale S − lse)
 template <int R>
 __device__ __forceinline__ void exponentials(float (&s)[R], uint32_t lse, float scale) {

@@ -6,6 +6,7 @@
 // The maximum is let lag. Any m will do in P = 2^{cS − m} and l = Σ P, as long as nothing overflows: m is
 // raised, and O and l rescaled, only where a row's maximum grew by more than 8. P ≤ 2⁸ is no less exact
 // than P ≤ 1, and after the first tiles hardly a warp rescales at all.
+#include "ops/exp2.h"
 #include "ops/hopper.h"
 
 #if defined(__CUDACC__)
@@ -14,12 +15,6 @@
 namespace gradus::flash_tiles {
 
 #if defined(GRADUS_SM90A)
-
-__device__ inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 /// Over the four lanes that share a row.
 __device__ inline float row_max(float v) {
@@ -53,7 +48,7 @@ struct Softmax {
       float next = row_max(fmaxf(top[0], top[1])) * c;
       bool far = next - m[half] > 8;
       next = far ? next : m[half];
-      shrink[half] = far ? power_of_two(m[half] - next) : 1;
+      shrink[half] = far ? exp2_fast(m[half] - next) : 1;
       m[half] = next;
       l[half] *= shrink[half];
       grows = grows || far;
@@ -67,7 +62,7 @@ struct Softmax {
     float sum[2] = {0, 0};
 #pragma unroll
     for (int i = kFrom; i < kTo; ++i)
-      sum[i / 2 % 2] += s[i] = power_of_two(fmaf(s[i], c, -m[i / 2 % 2]));
+      sum[i / 2 % 2] += s[i] = exp2_fast(fmaf(s[i], c, -m[i / 2 % 2]));
     l[0] += sum[0], l[1] += sum[1];
   }
 };

@@ -7,6 +7,7 @@
 //
 //   forward     registers ─▶ two slots, H and A ─▶ memory
 //   backward    memory ─▶ slot, H ─▶ registers ─▶ another slot, dH ─▶ memory
+#include "ops/exp2.h"
 #include "ops/gelu_gemm_tiles.h"
 
 #if defined(__CUDACC__)
@@ -16,11 +17,6 @@ namespace gradus::gelu_tiles {
 
 #if defined(GRADUS_SM90A)
 
-__device__ inline float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 __device__ inline float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -33,7 +29,7 @@ constexpr float kCubic = 0.044715f, kLog2e = 1.4426950408889634f;
 /// s of x, given x².
 __device__ inline float sigmoid(float x, float square) {
   const float z = x * (-kSlope * kLog2e - kSlope * kLog2e * kCubic * square);
-  return reciprocal(1 + power_of_2(z));
+  return reciprocal(1 + exp2_fast(z));
 }
 __device__ inline float gelu_of(float x) { return x * sigmoid(x, x * x); }
 /// Beyond ±16, s is 0 or 1 and the second term 0: without the bound it would be 0 · ∞ far out.

@@ -12,6 +12,7 @@
 #include "core/cuda.h"
 #include "core/elementwise.h"
 #include "core/math.h"
+#include "ops/exp2.h"
 
 #if defined(__CUDACC__)
 
@@ -69,9 +70,7 @@ __device__ Compute<T> element(const uint4& pack, int j) {
 template <class T>
 __device__ Compute<T> exp_for(Compute<T> x) {
   if constexpr (sizeof(T) == 2) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
+    return exp2_fast(x * 1.44269504f);
   } else {
     return math::exp(x);
   }
