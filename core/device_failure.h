@@ -1,6 +1,6 @@
 #pragma once
 // How another thread ends the waits of this one: a watchdog that has aborted a collective writes here
-// why, and the next synchronize() of the thread that owns the stream throws it.
+// why, and the next wait of the thread that owns the stream throws it.
 #include <atomic>
 #include <mutex>
 #include <string>

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "core/cuda.h"
+#include "core/device_failure.h"
 
 namespace gradus {
 
@@ -32,7 +33,9 @@ Staging::~Staging() {
 }
 
 void* Staging::wait() {
-  if (event_) check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "waiting for a copy");
+  if (!event_) return host_;
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "waiting for a copy");
+  cuda::device_failure(device_).rethrow();
   return host_;
 }
 

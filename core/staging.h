@@ -16,7 +16,8 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// The memory, once the last copy from or to it is done: waits for that if need be.
+  /// The memory, once the last copy from or to it is done: waits for that if need be. Error where a
+  /// watchdog has ended what the copy was behind (core/device_failure.h).
   void* wait();
   /// Enqueues a copy of all of it to `to`, or of `from` into it, on this thread's stream.
   void copy_to(void* to);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -16,7 +17,7 @@
 namespace gradus::parallel {
 namespace {
 
-/// The GPU, by a name that no other has.
+/// The GPU, by a name that no other has, on the host that NCCL takes this one for.
 std::string gpu_text(Device device) {
   check_device(device);
   std::string text;
@@ -24,6 +25,7 @@ std::string gpu_text(Device device) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device.index), "asking for the name of a GPU");
   for (const char byte : properties.uuid.bytes) text += std::to_string(int(byte)) + " ";
+  if (const char* host = std::getenv("NCCL_HOSTID")) text += host;
 #endif
   return text;
 }
@@ -72,9 +74,11 @@ std::unique_ptr<Group> make_gpu_group(Group& host, Device device) {
     const bool peers = one_process && are_peers(ranks, device);
     return peers ? make_peer_group(host, device, std::move(nccl)) : std::move(nccl);
   }
-  check(one_process, "ranks ", host.world_ranks()[a], " and ", host.world_ranks()[b], " of ",
-        ranks.describe(),
-        " are on the same GPU; processes need one for each rank: use fewer ranks, or more GPUs");
+  check(
+      one_process, "ranks ", host.world_ranks()[a], " and ", host.world_ranks()[b], " of ",
+      ranks.describe(),
+      " are on the same GPU; processes need one for each rank: use fewer ranks, or more GPUs (or, "
+      "to try something out, share it slowly: give each process another NCCL_HOSTID)");
   say_once_that_it_is_slow(ranks);
   return std::make_unique<StagedGroup>(host);
 }

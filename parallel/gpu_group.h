@@ -5,6 +5,10 @@
 //     the same, in one process           and copy engines, for what is large     parallel/peer_group.h
 //   ranks of one process share a GPU     host memory, slowly (a line says so)    parallel/staged_group.h
 //   processes share a GPU                nobody: an Error on all ranks
+//     and each has its own NCCL_HOSTID   NCCL, slowly, as between hosts: for tests on one GPU
+//
+// NCCL refuses two ranks on one GPU of one host. NCCL_HOSTID is its variable for what host a process is on;
+// the GPU then turns from process to process, and what they send goes through the network.
 #include <memory>
 
 #include "parallel/group.h"

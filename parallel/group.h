@@ -26,6 +26,8 @@ class Group {
   /// A function that says, from any thread and as long as it lives, why the group has failed: another rank
   /// has, so waiting for it is in vain. An empty text: it has not. None where the ranks do not know.
   virtual std::function<std::string()> failure_probe() const { return {}; }
+  /// From any thread: waits of this rank, the present one and later ones, are in vain, as `why` says.
+  virtual void end_waits(const std::string& why) { (void)why; }
 
   virtual void all_reduce(const Tensor& x, Reduce how) = 0;
   virtual void broadcast(const Tensor& x, int root) = 0;

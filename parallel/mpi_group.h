@@ -25,6 +25,7 @@ class MpiGroup final : public Group {
   ~MpiGroup() override;
 
   double timeout() const override { return options_.timeout; }
+  void end_waits(const std::string& why) override { parallel::end_waits(why); }
   void all_reduce(const Tensor& x, Reduce how) override;
   void broadcast(const Tensor& x, int root) override;
   void all_gather(const Tensor& all, const Tensor& part) override;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <list>
+#include <mutex>
 #include <thread>
 
 namespace gradus::parallel {
@@ -31,6 +32,17 @@ std::list<Outgoing>& outgoing() {
 }
 
 bool ending = false;
+
+/// What a watchdog has found, which is another thread.
+struct {
+  std::mutex mutex;
+  std::string text;
+} verdict;
+
+std::string why_in_vain() {
+  const std::lock_guard lock(verdict.mutex);
+  return verdict.text;
+}
 
 bool done(MpiRequests& requests) {
   int all = 0;
@@ -91,6 +103,11 @@ void end_all_processes(const std::string& text) {
   std::abort();
 }
 
+void end_waits(const std::string& text) {
+  const std::lock_guard lock(verdict.mutex);
+  verdict.text = text;
+}
+
 void finish(MpiRequests& requests, double seconds,
             const std::function<std::string(const std::vector<int>&)>& text) {
   const Clock::time_point end = after(seconds);
@@ -100,6 +117,7 @@ void finish(MpiRequests& requests, double seconds,
       continue;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (const std::string why = why_in_vain(); !why.empty()) end_all_processes(why);
     if (Clock::now() > end) end_all_processes(text(unfinished(requests)));
   }
 }

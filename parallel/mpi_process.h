@@ -26,6 +26,10 @@ void start_mpi();
 
 using MpiRequests = std::vector<MPI_Request>;
 
+/// From any thread: what this process waits for will not come. The wait that it is in, or begins, ends all
+/// processes with `text`.
+void end_waits(const std::string& text);
+
 /// Lets MPI work until all requests are done; after `seconds`, all processes are ended with
 /// text(unfinished), given the indices of those that are not.
 void finish(MpiRequests& requests, double seconds,

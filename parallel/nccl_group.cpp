@@ -40,7 +40,7 @@ NcclWatch watch_of(Group& host) {
   return {host.timeout(),
           "rank " + std::to_string(host.world_ranks()[size_t(host.rank())]) + " of " +
               view_of(host).describe(),
-          host.failure_probe()};
+          host.failure_probe(), [&host](const std::string& why) { host.end_waits(why); }};
 }
 
 class NcclGroup final : public Group {

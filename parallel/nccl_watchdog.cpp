@@ -126,6 +126,7 @@ std::string NcclWatchdog::trouble() {
 // from here, and its call returns with an error.
 void NcclWatchdog::abort(const std::string& why) {
   owner_.set(why);
+  watch_.tell(why);
   const bool idle = calling_.try_lock_for(500ms);
   (void)ncclCommAbort(std::exchange(comm_, nullptr));
   if (idle) calling_.unlock();

@@ -7,7 +7,7 @@
 //   * the operation that the device is at runs longer than the timeout,
 //
 // and then aborts the communicator, which ends the kernels. The thread that owns the end gets an Error from
-// its next call and from its next wait for the device.
+// its next call and from its next wait for the device; where it waits for another process, that wait ends.
 #if defined(GRADUS_NCCL)
 #include <chrono>
 #include <condition_variable>
@@ -28,6 +28,7 @@ struct NcclWatch {
   double timeout = 20;                // seconds that one operation may take on the device
   std::string who;                    // "rank 1 of dp of ranks 0, 1"
   std::function<std::string()> host;  // why the host's group has failed; empty: it has not
+  std::function<void(const std::string&)> tell;  // the host's group, what was found
 };
 
 class NcclWatchdog {

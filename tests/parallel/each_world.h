@@ -2,9 +2,12 @@
 // The same test bodies on every kind of ranks: threads here, processes where mpirun started this program.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 
+#include "core/cuda.h"
 #include "parallel/mpi.h"
+#include "parallel/nccl_group.h"
 
 namespace gradus::parallel {
 
@@ -21,6 +24,18 @@ inline void on_each_world(const Body& body, RankOptions options = {}) {
     SCOPED_TRACE(n);
     run_ranks(n, body, options);
   }
+}
+
+/// Whether NCCL carries tensors between so many ranks here: each has a GPU, or they are processes and may share
+/// one (parallel/gpu_group.h).
+inline bool nccl_carries(int ranks) {
+  const int gpus = cuda_device_count();
+  const bool may_share = launched_by_mpi() && std::getenv("NCCL_HOSTID");
+  return has_nccl() && (gpus >= ranks || (gpus > 0 && may_share));
+}
+
+inline Device gpu_of(const Communicator& world) {
+  return {DeviceType::cuda, int8_t(world.rank() % cuda_device_count())};
 }
 
 /// What `call` throws as an Error, or an empty text.

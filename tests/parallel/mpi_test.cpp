@@ -1,7 +1,9 @@
 // Ranks as processes: tests/mpi_test.sh starts these, and those of the communicator, under mpirun.
 #include "parallel/mpi.h"
 
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "ops/ops.h"
 #include "tests/parallel/each_world.h"
@@ -58,6 +60,34 @@ TEST_F(MpiEnds, BothSendFirstAndStrictly) {
         world.receive_into(x, 1 - world.rank());
       },
       {{.timeout = 1, .strict_send = true}, 1 << 20});
+}
+
+// The same where tensors are on GPUs.
+
+TEST_F(MpiEnds, AGpuProcessThatIsKilled) {
+  run_processes([](Communicator world) {
+    const Device device = gpu_of(world);
+    const Tensor x = full({1000}, 1, DType::f32, device);
+    world.all_reduce_into(x);
+    synchronize(device);
+    if (world.rank() == 1) (void)std::raise(SIGKILL);
+    world.all_reduce_into(x);
+    if (world.rank() == 0) synchronize(device);
+    world.barrier();  // where the others wait when there is no answer
+  });
+}
+
+TEST_F(MpiEnds, AGpuProcessThatDoesNotCome) {
+  run_processes(
+      [](Communicator world) {
+        const Device device = gpu_of(world);
+        const Tensor x = full({1000}, 1, DType::f32, device);
+        world.all_reduce_into(x);
+        synchronize(device);
+        if (world.rank() == 0) world.all_reduce_into(x), synchronize(device);
+        std::this_thread::sleep_for(std::chrono::seconds(20));
+      },
+      {{.timeout = 5}, 1 << 20});
 }
 
 }  // namespace

@@ -10,28 +10,35 @@
 #include "core/delay.h"
 #include "ops/ops.h"
 #include "parallel/pending.h"
-#include "parallel/run_ranks.h"
 #include "tests/devices.h"
+#include "tests/parallel/each_world.h"
 
 namespace gradus::parallel {
 namespace {
 
-using Body = std::function<void(Communicator world, Device device)>;
+using GpuBody = std::function<void(Communicator world, Device device)>;
 
-/// Ranks with a GPU each, as many as there are but at most 4. Tests that need two are skipped elsewhere.
+/// Ranks with a GPU each: the processes that mpirun started, or threads, as many as there are GPUs but at most
+/// 4. Tests that need two are skipped elsewhere.
 class NcclGroup : public testing::Test {
  protected:
   void SetUp() override {
-    if (!has_nccl() || cuda_device_count() < 2)
+    if (!nccl_carries(2))
       GTEST_SKIP() << "two GPUs and NCCL are needed; here are " << cuda_device_count() << " GPUs";
   }
-  static void on_gpus(const Body& body, RankOptions options = {}) {
-    run_ranks(
-        std::min(cuda_device_count(), 4),
-        [&](Communicator world) {
-          body(world, {DeviceType::cuda, int8_t(world.rank())});
-        },
-        options);
+  static void on_gpus(const GpuBody& body) {
+    const auto on_gpu = [&](Communicator world) { body(world, gpu_of(world)); };
+    if (launched_by_mpi()) return on_gpu(mpi_world());
+    run_ranks(std::min(cuda_device_count(), 4), on_gpu);
+  }
+};
+
+/// Threads only: an Error of processes ends them (tests/parallel/mpi_test.cpp).
+class NcclThreads : public NcclGroup {
+ protected:
+  void SetUp() override {
+    if (launched_by_mpi()) GTEST_SKIP() << "ranks are processes";
+    NcclGroup::SetUp();
   }
 };
 
@@ -120,7 +127,7 @@ TEST_F(NcclGroup, LargeSumsAndGathersGiveWhatTheHostGives) {
   });
 }
 
-TEST_F(NcclGroup, ALargeDisagreementIsAnError) {
+TEST_F(NcclThreads, ALargeDisagreementIsAnError) {
   EXPECT_THROW(on_gpus([](Communicator world, Device device) {
                  const int64_t n = (1 << 20) + world.rank();
                  world.all_reduce_into(full({n}, 1, DType::f32, device));
@@ -167,7 +174,7 @@ TEST_F(NcclGroup, SumsAsideAreThoseOfTheirTime) {
 }
 
 // Rule: a disagreement is an Error that names two ranks and their calls, not a mix of data.
-TEST_F(NcclGroup, ADisagreementIsAnError) {
+TEST_F(NcclThreads, ADisagreementIsAnError) {
   try {
     on_gpus([](Communicator world, Device device) {
       const Tensor x = full({world.rank() == 1 ? 11 : 10}, 1, DType::f32, device);
@@ -179,15 +186,11 @@ TEST_F(NcclGroup, ADisagreementIsAnError) {
   }
 }
 
-double seconds_until_error(const Body& body, RankOptions options, const std::string& text) {
+double seconds_until_error(const GpuBody& body, RankOptions options, const std::string& text) {
   const auto begun = std::chrono::steady_clock::now();
   try {
     run_ranks(
-        2,
-        [&](Communicator world) {
-          body(world, {DeviceType::cuda, int8_t(world.rank())});
-        },
-        options);
+        2, [&](Communicator world) { body(world, gpu_of(world)); }, options);
     ADD_FAILURE() << "no Error";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find(text), std::string::npos) << e.what();
@@ -196,7 +199,7 @@ double seconds_until_error(const Body& body, RankOptions options, const std::str
 }
 
 // Rule: a dead peer ends the run within 30 s, also where the host waits for the device.
-TEST_F(NcclGroup, ARankThatThrowsEndsTheWaitsOfTheOthers) {
+TEST_F(NcclThreads, ARankThatThrowsEndsTheWaitsOfTheOthers) {
   const double seconds = seconds_until_error(
       [](Communicator world, Device device) {
         const Tensor x = full({1000}, 1, DType::f32, device);
@@ -211,7 +214,7 @@ TEST_F(NcclGroup, ARankThatThrowsEndsTheWaitsOfTheOthers) {
   EXPECT_LT(seconds, 10);
 }
 
-TEST_F(NcclGroup, ARankThatDoesNotComeIsNoticed) {
+TEST_F(NcclThreads, ARankThatDoesNotComeIsNoticed) {
   const double seconds = seconds_until_error(
       [](Communicator world, Device device) {
         const Tensor x = full({1000}, 1, DType::f32, device);
