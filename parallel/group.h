@@ -21,7 +21,7 @@ class Group {
   /// What carries tensors of `device` between the same ranks: this one, for the CPU; for a GPU another,
   /// made when it is first asked for, which all ranks of the group do in the same call.
   Group& on(Device device);
-  /// Seconds that a rank waits for others before that is an Error.
+  /// Seconds that a rank waits for others before that is an Error, unless a WaitLimit says otherwise.
   virtual double timeout() const { return 20; }
   /// A function that says, from any thread and as long as it lives, why the group has failed: another rank
   /// has, so waiting for it is in vain. An empty text: it has not. None where the ranks do not know.

@@ -11,6 +11,7 @@
 
 #include "core/random.h"
 #include "parallel/rank_order.h"
+#include "parallel/wait_limit.h"
 
 namespace gradus::parallel {
 namespace {
@@ -38,20 +39,23 @@ MpiGroup::~MpiGroup() {
 
 std::string MpiGroup::waiting() const {
   std::ostringstream out;
-  out << "has waited for " << options_.timeout << " s in " << call_ << ", call " << calls_ << " of "
-      << name() << " of " << ranks_text(world_ranks());
+  out << "has waited for " << wait_limit(options_.timeout) << " s in " << call_ << ", call "
+      << calls_ << " of " << name() << " of " << ranks_text(world_ranks());
   return out.str();
 }
 
 /// `peers`: the rank that each request is about, or none for those about all.
 void MpiGroup::wait(MpiRequests requests, const std::vector<int>& peers) {
-  finish(requests, options_.timeout, [&](const std::vector<int>& unfinished) {
+  finish(requests, wait_limit(options_.timeout), [&](const std::vector<int>& unfinished) {
     std::vector<int> missing;
     for (int i : unfinished)
       if (size_t(i) < peers.size()) missing.push_back(world_ranks()[size_t(peers[size_t(i)])]);
     missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-    return waiting() + (missing.empty() ? "; one of the others has stopped in the midst of it"
-                                        : "; not there: " + ranks_text(missing));
+    if (!missing.empty()) return waiting() + "; not there: " + ranks_text(missing);
+    std::vector<int> others = world_ranks();
+    std::erase(others, world_ranks()[size_t(rank())]);
+    return waiting() + (others.size() > 1 ? "; one of " : "; ") + ranks_text(others) +
+           " has stopped in the midst of it";
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "autograd/node.h"
 #include "ops/ops.h"
+#include "parallel/wait_limit.h"
 
 namespace gradus::parallel {
 namespace {
@@ -69,7 +70,7 @@ void MpiGroup::send(const Tensor& x, int to, int tag) {
   if (strict)
     wait(requests, std::vector<int>(requests.size(), to));
   else
-    finish_later(std::move(requests), message, options_.timeout, waiting());
+    finish_later(std::move(requests), message, wait_limit(options_.timeout), waiting());
 }
 
 void MpiGroup::receive(const Tensor& x, int from, int tag) {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/cuda.h"
+#include "parallel/wait_limit.h"
 
 namespace gradus::parallel {
 namespace {
@@ -61,6 +62,7 @@ NcclWatchdog::Flight NcclWatchdog::take_flight(const Call& call) {
       check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "creating an event");
   }
   flight.call = call;
+  flight.limit = wait_limit(watch_.timeout);
   flight.number = ++calls_;
   return flight;
 }
@@ -116,8 +118,8 @@ std::string NcclWatchdog::trouble() {
   if (!first) return {};
   const auto now = std::chrono::steady_clock::now();
   if (first->number != running_) running_ = first->number, running_since_ = now;
-  if (now - running_since_ < std::chrono::duration<double>(watch_.timeout)) return {};
-  out << first->call << ", call " << running_ << ", runs for " << watch_.timeout
+  if (now - running_since_ < std::chrono::duration<double>(first->limit)) return {};
+  out << first->call << ", call " << running_ << ", runs for " << first->limit
       << " s on the device: another rank has died, or does other work";
   return out.str();
 }

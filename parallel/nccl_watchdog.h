@@ -25,8 +25,9 @@
 namespace gradus::parallel {
 
 struct NcclWatch {
-  double timeout = 20;                // seconds that one operation may take on the device
-  std::string who;                    // "rank 1 of dp of ranks 0, 1"
+  double timeout =
+      20;           // seconds that one operation may take on the device, or those of a WaitLimit
+  std::string who;  // "rank 1 of dp of ranks 0, 1"
   std::function<std::string()> host;  // why the host's group has failed; empty: it has not
   std::function<void(const std::string&)> tell;  // the host's group, what was found
 };
@@ -48,6 +49,7 @@ class NcclWatchdog {
     cudaEvent_t begun = nullptr, done = nullptr;
     Call call;
     uint64_t number = 0;
+    double limit = 0;  // seconds that it may take on the device
   };
   Flight take_flight(const Call& call);
   void forget_what_is_done();

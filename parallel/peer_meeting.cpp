@@ -3,6 +3,8 @@
 #include <chrono>
 #include <thread>
 
+#include "parallel/wait_limit.h"
+
 namespace gradus::parallel {
 
 void PeerMeeting::come(int rank, Place place, const Patience& patience) {
@@ -26,6 +28,7 @@ void PeerMeeting::wait(int rank, const Patience& patience,
   using Clock = std::chrono::steady_clock;
   const Seat& mine = seats_[size_t(rank)];
   const uint64_t number = (mine.*count).load(std::memory_order_relaxed);
+  const double seconds = wait_limit(patience.seconds);
   const auto begun = Clock::now();
   for (size_t k = 0; k < seats_.size(); ++k)
     for (int turn = 1; (seats_[k].*count).load(std::memory_order_acquire) < number; ++turn) {
@@ -34,9 +37,9 @@ void PeerMeeting::wait(int rank, const Patience& patience,
       const std::string failure = patience.failure ? patience.failure() : "";
       check(failure.empty(), "", "rank ", rank, " of ", group_, " ends in ", mine.place.call, ": ",
             failure);
-      check(Clock::now() - begun < std::chrono::duration<double>(patience.seconds), "rank ", rank,
-            " of ", group_, " has waited for ", patience.seconds, " s in ", mine.place.call,
-            ", call ", number, "; not there: rank ", k);
+      check(Clock::now() - begun < std::chrono::duration<double>(seconds), "rank ", rank, " of ",
+            group_, " has waited for ", seconds, " s in ", mine.place.call, ", call ", number,
+            "; not there: rank ", k);
     }
 }
 

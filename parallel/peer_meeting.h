@@ -25,7 +25,7 @@ class PeerMeeting {
     std::shared_ptr<void> ready{}, done{};
   };
   struct Patience {
-    double seconds = 20;
+    double seconds = 20;                     // or those of a WaitLimit
     std::function<std::string()> failure{};  // of the group, see Group::failure_probe
   };
 

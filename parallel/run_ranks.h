@@ -12,7 +12,7 @@
 namespace gradus::parallel {
 
 struct RankOptions {
-  double timeout = 20;       // seconds that a rank waits before it says for whom
+  double timeout = 20;  // seconds that a rank waits before it says for whom (parallel/wait_limit.h)
   bool strict_send = false;  // send() returns when the message was received, not before
   uint64_t delay_seed = 0;   // not 0: random delays before each call, to bring races out
 };

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "core/random.h"
+#include "parallel/wait_limit.h"
 
 namespace gradus::parallel {
 
@@ -28,9 +29,9 @@ ThreadWorld::Lock ThreadWorld::enter(int rank, Place place) {
 }
 
 void ThreadWorld::wait(Lock& lock, int rank, const Done& done, const Missing& missing) {
-  const auto end =
-      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                             std::chrono::duration<double>(options_.timeout));
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::duration_cast<std::chrono::nanoseconds>(
+                       std::chrono::duration<double>(wait_limit(options_.timeout)));
   Rank& me = ranks_[size_t(rank)];
   struct Waits {
     bool& flag;
@@ -65,7 +66,7 @@ void ThreadWorld::check_hope(int rank, const Missing& missing) const {
 /// Fails for all at once, while the others still are where they wait.
 void ThreadWorld::time_is_up(int rank, const Missing& missing) {
   std::ostringstream out;
-  out << "rank " << rank << " has waited for " << options_.timeout << " s in "
+  out << "rank " << rank << " has waited for " << wait_limit(options_.timeout) << " s in "
       << ranks_[size_t(rank)].place << "; not there: " << ranks_text(missing()) << report();
   note_failure(rank, out.str());
   throw Error(out.str());

@@ -98,10 +98,10 @@ if ldd "$gradus" | grep -q libmpi && command -v mpirun > /dev/null; then
   processes 2 train "${tiny[@]}" --ranks 4 --out never
   expect 1 "--ranks 4, but 2 processes"
 
-  # with_two SIGNAL DIRECTORY: a run of two processes, one of which gets the signal.
+  # with_two SIGNAL DIRECTORY OPTION...: a run of two processes, one of which gets the signal.
   with_two() {
     timeout 60 mpirun "${flags[@]}" -n 2 "$gradus" train "${tiny[@]}" --steps 100000 --warmup 0 --out "$dir/$2" \
-      --save-every 2 --sample 0 > signal.txt 2>&1 < /dev/null &
+      --save-every 2 --sample 0 "${@:3}" > signal.txt 2>&1 < /dev/null &
     local launcher=$! one
     for _ in {1..500}; do ls "$2"/step_*2/index.json &> /dev/null && break; sleep 0.02; done
     one=$(pgrep -f -- "--out $dir/$2 " | tail -n 1)  # the launchers came first
@@ -116,6 +116,9 @@ if ldd "$gradus" | grep -q libmpi && command -v mpirun > /dev/null; then
   [ "$status" != 0 ] || { echo "a run of one rank goes on: $out"; bad=1; }
   ((SECONDS - start < 30)) || { echo "it took $((SECONDS - start)) s to end"; bad=1; }
   expect "$status" "rank [01] .*Killed"
+  with_two STOP hanging --patience 2 --save-every 302 --eval-every 0  # within a step: a save is waited for longer
+  [ "$status" != 0 ] || { echo "a run goes on with a rank that hangs: $out"; bad=1; }
+  expect "$status" "rank [01]: has waited for [0-9.]+ s in .*; (not there: rank [01]|rank [01] has stopped)"
   run train --resume --out killed --steps 100000 --stop-at 4 --ranks 1 --sample 0
   expect 0 "checkpoint killed/step_"
 fi

@@ -93,18 +93,25 @@ done
 
 # ---- A process is killed; the run goes on from its last checkpoint at another layout, as one that was not.
 long=("${tiny[@]}" --dtype f32 --steps 100000 --warmup 0 --decay-steps 12 --save-every 2)
-timeout 60 mpirun "${flags[@]}" -n 2 "${place[@]}" "$gradus" train "${long[@]}" --out "$dir/killed" --dp 2 --zero \
-  --device cuda > killed.txt 2>&1 < /dev/null &
-launcher=$!
-for _ in {1..2000}; do
-  ls killed/step_*2/index.json &> /dev/null && break
-  kill -0 $launcher 2> /dev/null || break
-  sleep 0.02
-done
-start=$SECONDS
-kill -KILL "$(pgrep -f -- "--out $dir/killed " | tail -n 1)"  # the launchers came first
-wait $launcher
-status=$? out=$(cat killed.txt) took=$((SECONDS - start))
+# signalled SIGNAL DIRECTORY OPTION...: a run of two processes, one of which gets the signal after a save.
+signalled() {
+  timeout 60 mpirun "${flags[@]}" -n 2 "${place[@]}" "$gradus" train "${long[@]}" --out "$dir/$2" --dp 2 --zero \
+    --device cuda "${@:3}" > "$2.txt" 2>&1 < /dev/null &
+  local launcher=$! start
+  for _ in {1..2000}; do
+    ls "$2"/step_*2/index.json &> /dev/null && break
+    kill -0 $launcher 2> /dev/null || break
+    sleep 0.02
+  done
+  start=$SECONDS
+  kill "-$1" "$(pgrep -f -- "--out $dir/$2 " | tail -n 1)"  # the launchers came first
+  wait $launcher
+  status=$? out=$(cat "$2.txt") took=$((SECONDS - start))
+}
+signalled STOP stopped --patience 3 --save-every 32  # within a step: a save is waited for longer
+ended "rank [01]: .*(has waited for|runs for) [0-9.]+ s"
+done_with "a training process was stopped: the other one ended the run $took s later"
+signalled KILL killed
 ended "rank [01] .*Killed"
 [ "$status" != 0 ] || { echo "a run of one rank goes on: $out"; bad=1; }
 grep -E '^rank [01]: ' killed.txt || echo "the other process was ended before it said anything"

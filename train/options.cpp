@@ -67,6 +67,10 @@ void add_options(CLI::App& app, TrainRequest& r) {
                "on a GPU: record a step and launch it as a whole, which saves host time; the "
                "numbers are the same. Not with dropout")
       ->group(kRun);
+  app.add_option("--patience", r.patience,
+                 "seconds that a step waits for a rank that does not come, before that ends the "
+                 "run; if they take longer, as long as three steps (default: 30)")
+      ->group("Ranks");
   app.add_flag("--check-layouts", r.check_layouts,
                "take one step in every layout of up to --ranks ranks (default: 8), threads on the "
                "CPU in f64, compare gradients, loss and norm with those of one rank, and save "

@@ -19,6 +19,7 @@ struct TrainRequest {
   int64_t stop_at = 0;          // save and stop after this step, as Ctrl-C would; 0: at the end
   int64_t sample = 400;         // tokens that the trained model writes at the end
   bool cuda_graph = false;      // record a step, and launch it as a whole
+  double patience = 30;         // seconds that a step waits for a rank that does not come
   bool check_layouts = false;   // only compare a step of all layouts that fit
   std::string profile{};        // only measure steps: a chrome trace is written here; empty: no
 };

@@ -24,7 +24,8 @@ using Processes = std::optional<parallel::Communicator>;
 
 bool prints(const Processes& processes) { return !processes || processes->rank() == 0; }
 
-constexpr double kPatience = 600;  // seconds that a rank waits for others, which may be saving
+// Seconds that a rank waits for others outside of steps: they may be reading data or saving.
+constexpr double kPatience = 600;
 
 void check_request(const TrainRequest& r) {
   check(r.stop_at >= 0, "--stop-at must be positive, got ", r.stop_at);
@@ -32,6 +33,7 @@ void check_request(const TrainRequest& r) {
         "--profile measures ops one by one, which a CUDA graph does not launch: leave out one");
   check(r.init.empty() || !r.resume,
         "--resume goes on with the weights of the run: leave --init out");
+  check(r.patience > 0, "--patience must be positive, got ", r.patience);
   check(r.sample >= 0, "--sample must not be negative, got ", r.sample);
 }
 

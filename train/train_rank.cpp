@@ -126,7 +126,8 @@ void train_rank(const parallel::Communicator& world, const TrainingRun& run) {
                     {.directory = start.directory,
                      .stop_at = request.stop_at,
                      .stop = [&] { return run.interrupt.requested(); },
-                     .cuda_graph = request.cuda_graph});
+                     .cuda_graph = request.cuda_graph,
+                     .patience = request.patience});
     outcome = trainer.run();
   }
   if (outcome.finished) print_sample(run, state, outcome.checkpoint);

@@ -1,8 +1,10 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "parallel/wait_limit.h"
 #include "train/machine.h"
 #include "train/run_directory.h"
 #include "train/units.h"
@@ -50,10 +52,7 @@ Trainer::Trainer(const Settings& settings, const TrainingData& training,
 
 Outcome Trainer::run() {
   const int ahead = state_.model.device.is_cuda() ? 1 : 0;  // the CPU does a step where it is begun
-  while (state_.step < settings_.steps && !asked_to_stop()) {
-    steps_.begin();
-    finish_steps(must_pause() ? 0 : ahead);
-  }
+  while (state_.step < settings_.steps && begin_step()) finish_steps(must_pause() ? 0 : ahead);
   finish_steps(0);
   Outcome outcome;
   outcome.finished = state_.step >= settings_.steps;
@@ -66,6 +65,15 @@ Outcome Trainer::run() {
   });
   outcome.checkpoint = checkpoint_path(options_.directory, state_.saved_step);
   return outcome;
+}
+
+// False when asked to stop. A rank that is missed here has died or hangs, and need not be waited for as long as
+// one that saves. But the first step prepares what the others use, and may take long.
+bool Trainer::begin_step() {
+  const parallel::WaitLimit limit(slowest_ ? std::max(options_.patience, 3 * *slowest_) : 0);
+  if (asked_to_stop()) return false;
+  steps_.begin();
+  return true;
 }
 
 bool Trainer::asked_to_stop() const {
@@ -84,7 +92,9 @@ void Trainer::finish_steps(int left_running) {
 }
 
 void Trainer::after(const StepReport& report) {
-  pace_.step(now() - finished_at_, settings_.batch * settings_.length, now());
+  const double seconds = now() - finished_at_;
+  pace_.step(seconds, settings_.batch * settings_.length, now());
+  slowest_ = slowest_ ? std::max(*slowest_, seconds) : 0;
   evaluation_.reset();
   last_ = report;
   const bool last = report.step >= settings_.steps;

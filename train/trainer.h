@@ -22,6 +22,7 @@ struct TrainerOptions {
   int64_t stop_at = 0;           // step after which to stop; 0: none
   std::function<bool()> stop{};  // asked between two steps; one rank that says yes stops all
   bool cuda_graph = false;       // see train/step.h
+  double patience = 30;          // seconds that a rank is waited for in a step, or three steps
   Disk disk{};
 };
 
@@ -42,6 +43,7 @@ class Trainer {
  private:
   bool asked_to_stop() const;
   bool must_pause() const;
+  bool begin_step();
   void finish_steps(int left_running);
   void after(const StepReport& report);
   void evaluate(Extent extent);
@@ -63,7 +65,8 @@ class Trainer {
   StepReport last_;
   bool metrics_fail_ = false;
   Pace pace_;
-  double finished_at_;                    // the last step, with what followed it
+  double finished_at_;             // the last step, with what followed it
+  std::optional<double> slowest_;  // seconds of a step since the first, once that is finished
   std::optional<Evaluation> evaluation_;  // of this step
 };
 

@@ -1,6 +1,9 @@
 // A training run on many ranks: what it shows and saves does not depend on how many there are.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "parallel/run_ranks.h"
 #include "tests/train/tiny_run.h"
 #include "train/layouts.h"
@@ -175,6 +178,32 @@ TEST(ManyRanks, H7_AnErrorOfOneRankEndsAll) {
   }};
   const std::string error = error_of([&] { run_many(s, d / "run", {.disk = failing}); });
   EXPECT_TRUE(holds(error, {"step 12", "rank 3", "no space", "step_00000010"})) << error;
+}
+
+// H7: a rank that hangs within a step is missed soon.
+TEST(ManyRanks, H7_ARankThatHangsIsNamed) {
+  TemporaryDirectory d;
+  std::atomic<int> asked = 0;
+  const auto hang = [&] {
+    if (++asked == 40) std::this_thread::sleep_for(std::chrono::seconds(3));
+    return false;
+  };
+  const Settings s = many(d, "gpt2", 2, 2, false);
+  const std::string error =
+      error_of([&] { run_many(s, d / "run", {.stop = hang, .patience = 0.5}); });
+  EXPECT_TRUE(holds(error, {"has waited for ", " s in all_gather", "; not there: rank "})) << error;
+}
+
+// One that saves is not missed, though it takes longer than that.
+TEST(ManyRanks, ARankThatSavesIsWaitedFor) {
+  TemporaryDirectory d;
+  Settings s = many(d, "gpt2", 1, 2, false);
+  s.steps = 6;
+  const Disk slow{.hook = [](const char* operation, const std::string& path) {
+    if (operation == std::string("rename") && path.find("step_00000005") != path.npos)
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+  }};
+  EXPECT_TRUE(run_many(s, d / "run", {.patience = 0.2, .disk = slow}).finished);
 }
 
 // One rank that is asked to stop stops all, after the same step.
