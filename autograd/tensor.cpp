@@ -4,6 +4,7 @@
 
 #include "autograd/accumulate.h"
 #include "autograd/meta.h"
+#include "core/aside.h"
 #include "core/cuda.h"
 
 namespace gradus {
@@ -43,7 +44,8 @@ Tensor make(Ref<Storage> storage, const Shape& shape, const Strides& strides, in
 }
 
 double read(DType dtype, const void* p) {
-  return dispatch_all(dtype, [&]<class T>() { return double(Compute<T>(*static_cast<const T*>(p))); });
+  return dispatch_all(dtype,
+                      [&]<class T>() { return double(Compute<T>(*static_cast<const T*>(p))); });
 }
 
 /// Offset from the first element to element `i` in row-major order.
@@ -66,6 +68,31 @@ Tensor empty(const Shape& shape, DType dtype, Device device) {
 }
 
 // ---- data
+
+namespace {
+
+/// The bytes of its storage that a tensor reaches: [begin, end).
+std::pair<size_t, size_t> extent(const Tensor& t) {
+  if (t.numel() == 0) return {0, 0};
+  int64_t last = t.offset();
+  for (int d = 0; d < t.rank(); ++d) last += (t.shape()[d] - 1) * t.strides()[d];
+  const int64_t element = size_of(t.dtype());
+  return {size_t(t.offset() * element), size_t((last + 1) * element)};
+}
+
+}  // namespace
+
+void Tensor::join_before_use(std::function<void()> join) const {
+  const auto [begin, end] = extent(*this);
+  impl_->storage->add_late_write(begin, end, std::move(join));
+}
+
+// What is aside comes after what was written aside by itself.
+void Tensor::join_late_writes() const {
+  if (cuda::is_aside(device())) return;
+  const auto [begin, end] = extent(*this);
+  impl_->storage->join_late_writes(begin, end);
+}
 
 double Tensor::item() const {
   check(bool(*this), "item() of an undefined tensor");
@@ -106,7 +133,8 @@ Tensor Tensor::alias(const Shape& shape, const Strides& strides, int64_t offset)
   bool inside = shape.numel() == 0 ||
                 (offset >= 0 && (last + 1) * size_of(dtype()) <= int64_t(impl_->storage->bytes()));
   check(inside, "view ", shape, " with strides ", strides, " and offset ", offset,
-        " reaches outside its storage of ", impl_->storage->bytes() / size_of(dtype()), " elements");
+        " reaches outside its storage of ", impl_->storage->bytes() / size_of(dtype()),
+        " elements");
   return make(impl_->storage, shape, strides, offset, dtype());
 }
 
@@ -187,7 +215,8 @@ void Tensor::retain_grad() const {
 void Tensor::register_hook(Hook hook) const {
   check(requires_grad(), "register_hook on ", describe(), ", which requires no gradient");
   Edge edge = gradient_edge();
-  if (!edge.node->hooks) edge.node->hooks = std::make_unique<decltype(edge.node->hooks)::element_type>();
+  if (!edge.node->hooks)
+    edge.node->hooks = std::make_unique<decltype(edge.node->hooks)::element_type>();
   edge.node->hooks->emplace_back(edge.output_nr, std::move(hook));
 }
 
@@ -211,7 +240,8 @@ bool Tensor::is_sole_owner() const {
 void Tensor::set_data(const Tensor& data) const {
   check(is_leaf(), "set_data on ", describe(), ", which is a result");
   check(data.shape() == shape() && (!requires_grad() || is_floating(data.dtype())), "set_data of ",
-        describe(), " to ", data.describe(), ": the shape must stay, and floating leaves stay floating");
+        describe(), " to ", data.describe(),
+        ": the shape must stay, and floating leaves stay floating");
   bool same_kind = data.dtype() == dtype() && data.device() == device();
   uint32_t version = std::max(impl_->storage->version, data.version()) + 1;
   impl_->storage = data.impl()->storage;

@@ -91,11 +91,12 @@ class Tensor {
   template <class T>
   T* data() const {
     check(dtype_of<T> == impl_->dtype, "a tensor of ", impl_->dtype, " was read as ", dtype_of<T>);
-    return static_cast<T*>(impl_->storage->data()) + impl_->offset;
+    return static_cast<T*>(memory()) + impl_->offset;
   }
-  void* raw() const {
-    return static_cast<char*>(impl_->storage->data()) + impl_->offset * size_of(impl_->dtype);
-  }
+  void* raw() const { return static_cast<char*>(memory()) + impl_->offset * size_of(impl_->dtype); }
+  /// Work elsewhere still writes to this tensor: join() is called, once, before anybody is given the address of
+  /// an element of it, through this or another view. See Note [late writes] in core/storage.h.
+  void join_before_use(std::function<void()> join) const;
   /// The value of a tensor of one element. Waits for the device.
   double item() const;
   /// Element `i` in row-major order of the shape: for tests and printing, one at a time.
@@ -164,6 +165,12 @@ class Tensor {
   bool is_sole_owner() const;
 
  private:
+  void* memory() const {
+    if (impl_->storage->has_late_writes()) [[unlikely]]
+      join_late_writes();
+    return impl_->storage->data();
+  }
+  void join_late_writes() const;
   AutogradMeta& meta() const;
   Ref<TensorImpl> impl_;
 };

@@ -1,5 +1,6 @@
 #include "optim/flat_buffer.h"
 
+#include <numeric>
 #include <set>
 
 #include "autograd/meta.h"
@@ -46,6 +47,8 @@ FlatBuffer::FlatBuffer(std::vector<ParameterGroup> groups, const ArenaOptions& o
   const DType wide = first.dtype() == DType::f64 ? DType::f64 : DType::f32;
   parameters_ = zeros({layout_.size()}, first.dtype(), first.device());
   gradients_ = zeros({layout_.size()}, wide, first.device());
+  order.resize(layout_.buckets().size());
+  std::iota(order.begin(), order.end(), 0);
   for (const Slot& slot : slots()) move_in(slot);
   masters_ = wide == first.dtype() ? parameters_ : make_state();
   reload_masters();

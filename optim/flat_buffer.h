@@ -61,6 +61,9 @@ class FlatBuffer {
   /// After parameters were written from outside (a checkpoint): masters ← parameters.
   void reload_masters();
 
+  /// In which order an update takes the buckets; as they lie, unless something better is known. It matters where
+  /// each is updated by itself (slices).
+  std::vector<int> order;
   /// If set, an update calls it for each bucket, once the work on the bucket's own slice was asked for.
   std::function<void(int bucket)> when_updated{};
 

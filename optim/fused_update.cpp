@@ -6,10 +6,11 @@ std::vector<Pass> passes_of(const FlatBuffer& flat, int first, int last) {
   std::vector<Pass> passes;
   const std::vector<Bucket>& buckets = flat.layout().buckets();
   int group = -1;  // of the last segment
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const Bucket& b = buckets[i];
+  for (const int i : flat.order) {
+    const Bucket& b = buckets[size_t(i)];
     if (b.group < first || b.group >= last) continue;
-    const bool goes_on = !passes.empty() && passes.back().segments.shift == b.shift;
+    const bool goes_on = !passes.empty() && passes.back().segments.shift == b.shift &&
+                         passes.back().buckets.back() == i - 1;
     if (!goes_on || (b.group != group && passes.back().segments.count == Segments::kMost)) {
       passes.emplace_back();
       passes.back().segments.shift = b.shift;
@@ -21,7 +22,7 @@ std::vector<Pass> passes_of(const FlatBuffer& flat, int first, int last) {
           Segment({b.own.begin - b.shift, 0}, flat.groups()[size_t(b.group)]);
     segments.at[segments.count - 1].end = b.own.end - b.shift;
     group = b.group;
-    passes.back().buckets.push_back(int(i));
+    passes.back().buckets.push_back(i);
   }
   return passes;
 }

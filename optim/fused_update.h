@@ -147,17 +147,20 @@ template <class W, class Rule, class... Arena>
 void update_segments(const FlatBuffer& flat, const Segments& segments, const Rule& rule,
                      const StepNumbers* numbers, const Arena&... state) {
   // Segments count elements of state arenas; these three lie in the arena.
-  const int64_t shift = segments.shift, in_place = flat.has_masters() ? 0 : shift;
-  auto run = [&]<class P>(P* copy) {
-    update_arrays<W, P>(flat.parameters().device(), segments, rule, numbers, copy,
-                        flat.masters().template data<W>() + in_place,
+  const int64_t shift = segments.shift;
+  const Range range{segments.begin() + shift, segments.end() + shift};
+  // Of the parameters, those in the range alone are used: others may be on their way.
+  const Tensor own = part_of(flat.parameters(), range);
+  auto run = [&]<class P>(W* theta, P* copy) {
+    update_arrays<W, P>(own.device(), segments, rule, numbers, copy, theta,
                         flat.gradients().template data<W>() + shift, state.template data<W>()...);
   };
-  if (!flat.has_masters()) return run(static_cast<NoCopy*>(nullptr));
+  if (!flat.has_masters())
+    return run(own.template data<W>() - segments.begin(), static_cast<NoCopy*>(nullptr));
+  W* masters = flat.masters().template data<W>();
   if constexpr (std::is_same_v<W, float>) {
-    if (flat.parameters().dtype() == DType::bf16)
-      return run(flat.parameters().data<bf16>() + shift);
-    return run(flat.parameters().data<f16>() + shift);
+    if (own.dtype() == DType::bf16) return run(masters, own.data<bf16>() - segments.begin());
+    return run(masters, own.data<f16>() - segments.begin());
   }
 }
 

@@ -98,19 +98,34 @@ ParameterGather::ParameterGather(optim::FlatBuffer& flat, const Communicator& gr
   if (flat.layout().options().slices > 1) flat.when_updated = [this](int bucket) { start(bucket); };
 }
 
+void ParameterGather::begin() {
+  (void)flat_.parameters().raw();  // of all of them
+  if (!is_order_final_ && read_->size() == flat_.order.size()) take_order_of_first_rank();
+  read_->clear();
+  started_ = 0;
+}
+
 void ParameterGather::start(int bucket) {
-  check(bucket == int(pending_.size()), "bucket ", bucket, " was updated, but bucket ",
-        pending_.size(), " is the next that is gathered: call finish() after each update");
+  check(started_ < flat_.order.size() && flat_.order[started_] == bucket, "bucket ", bucket,
+        " was updated out of turn: call begin() before each update, and finish() after it");
+  ++started_;
   const Bucket& b = flat_.layout().buckets()[size_t(bucket)];
   const Tensor all = part_of(flat_.parameters(), b.all), own = part_of(flat_.parameters(), b.own);
-  pending_.push_back(start_aside({all}, [&] { group_.all_gather_into(all, own); }));
+  write_aside(
+      all, [&] { group_.all_gather_into(all, own); },
+      [bucket, read = read_] { read->push_back(bucket); });
 }
 
 void ParameterGather::finish() {
   if (flat_.layout().options().slices == 1) return;
-  while (pending_.size() < flat_.layout().buckets().size()) start(int(pending_.size()));
-  for (Pending& p : pending_) p.join();
-  pending_.clear();
+  while (started_ < flat_.order.size()) start(flat_.order[started_]);
+}
+
+// All ranks gather in one order.
+void ParameterGather::take_order_of_first_rank() {
+  const std::vector<int64_t> all = group_.all_gather_values({read_->begin(), read_->end()});
+  std::copy_n(all.begin(), flat_.order.size(), flat_.order.begin());
+  is_order_final_ = true;
 }
 
 }  // namespace gradus::parallel

@@ -55,8 +55,15 @@ class DataParallel {
   std::shared_ptr<int> alive_ = std::make_shared<int>();  // hooks outlive this object
 };
 
-/// Brings slices of the parameters, each updated by one rank, to all ranks: a bucket as soon as it is
-/// updated, beside the update of the next. Does nothing without slices.
+/// Brings slices of the parameters, each updated by one rank, to all ranks: a bucket as soon as it is updated,
+/// beside the update of the next and beside the next forward, which waits for a bucket where it reads it first.
+///
+///   stream   ── update 0 ─┬─ update 1 ─── update 2 ───┬─ table ────┬─ block 0 ──┬─ block 1 ── …
+///   aside                 └───────── gather 0 ────────┴─ gather 1 ─┴─ gather 2 ─┘
+///
+/// So do all other readers: parameters are views of memory that knows what is on its way to it (Note [late writes]
+/// in core/storage.h). From the second update on, buckets come in the order in which the first forward, on
+/// rank 0, has read them. Does nothing without slices.
 class ParameterGather {
  public:
   /// Listens to updates of `flat`, which must live longer.
@@ -65,15 +72,21 @@ class ParameterGather {
   ParameterGather(const ParameterGather&) = delete;
   ParameterGather& operator=(const ParameterGather&) = delete;
 
-  /// After each update: gathers the rest. From here on, in stream order, all ranks have all of them.
+  /// Before each update, after the backward: waits, in stream order, for what nobody has read since the last.
+  void begin();
+  /// After each update: gathers the rest. Whoever reads parameters from here on has those of all ranks.
   void finish();
 
  private:
   void start(int bucket);
+  void take_order_of_first_rank();
 
   optim::FlatBuffer& flat_;
   Communicator group_;
-  std::vector<Pending> pending_;  // of the buckets, in their order
+  size_t started_ = 0;  // of flat_.order
+  std::shared_ptr<std::vector<int>> read_ =
+      std::make_shared<std::vector<int>>();  // since the last update
+  bool is_order_final_ = false;
 };
 
 }  // namespace gradus::parallel

@@ -39,6 +39,7 @@ Finalizer::Finalizer(optim::Optimizer& optimizer, TrainingGroups groups, bool ov
 
 void Finalizer::run(optim::MixedPrecision& precision, optim::StepOptions options) {
   data_.finish();
+  gather_.begin();
   sum_partial_gradients();
   // Copies of a tied table on several pipeline stages would be summed here, before the norm.
   if (counting_.size() > 1)

@@ -8,7 +8,8 @@
 //   4  norm             Σ g², each element counted once, over the ranks that share the model
 //   5  skip or clip     all ranks decide by the same numbers, and alike: step counts and loss scale stay equal
 //   6  update           of the own slices
-//   7  gather           the slices' parameters to all data ranks, each bucket beside the update of the next
+//   7  gather           the slices' parameters to all data ranks, each bucket beside the update of the next and
+//                       beside the next forward, which waits for it where it reads it first
 //
 // The order matters: with slices, 2 and 3 would otherwise add slices of different elements, or write to what
 // is being sent. All of it is handed to the device; the host waits for nothing.

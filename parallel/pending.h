@@ -42,4 +42,21 @@ Pending start_aside(std::vector<Tensor> used, F&& work) {
   return Pending(std::move(used), Mark(device));
 }
 
+/// The same where work() writes to `x` and whoever reads that is not known here: memory of x is given to nobody
+/// before the stream has waited for it (Note [late writes] in core/storage.h). `then`, if set, is called at that point.
+template <class F>
+void write_aside(const Tensor& x, F&& work, std::function<void()> then = {}) {
+  Mark done;
+  {
+    const Aside aside(x.device());
+    work();
+    done = Mark(x.device());
+  }
+  x.join_before_use([done, then = std::move(then)] {
+    const Scope scope("join");
+    done.join();
+    if (then) then();
+  });
+}
+
 }  // namespace gradus::parallel

@@ -103,6 +103,9 @@ mutant parallel/finalize.cpp 's/slices > 1 \? groups_.tp_dp : groups_.tp/slices 
 mutant parallel/finalize.cpp 's/slices > 1 \? groups_.tp_dp : groups_.tp/slices > 0 ? groups_.tp_dp : groups_.tp/' 'Finalize.A1*' "${m}gpt2_tied_dp2_tp1_m1"
 mutant parallel/finalize.cpp 's/if \(counting_.size\(\) > 1\)/if (false)/'                  'Finalize.P8*' "${m}gpt2_tied_dp1_tp2_m1"
 mutant parallel/data_parallel.cpp 's/\{ group_.all_gather_into\(all, own\); \}/{}/' 'Finalize.A1*' "${m}gpt2_tied_dp2_tp1_zero_m1"
+mutant parallel/data_parallel.cpp 's/read_->size\(\) == flat_.order.size\(\)/false/'         'ParameterGather.Buckets*'
+mutant core/storage.cpp 's/late\.join\(\);/;/'                                                'Finalize.WhoReads*' 'WriteAside.IsWaitedForByWho*'
+mutant core/storage.cpp 's/late\.begin < end && begin < late\.end/true/'                      'WriteAside.IsWaitedForByNobody*'
 mutant parallel/data_parallel.cpp 's/^  if \(!is_last_\) return;//'                        'DataParallel.TheLast*' "${m}gpt2_tied_dp2_tp1_m2"
 mutant parallel/data_parallel.cpp 's/^  flat_.finish_gradients\(b.all\);//'                'DataParallel.What*'
 mutant parallel/data_parallel.cpp 's/^  if \(has_arrived_\[s\]\) return;//'                 'DataParallel.Recomputed*'

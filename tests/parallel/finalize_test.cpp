@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tests/parallel/elementwise_model.h"
+#include "tests/parallel/late_parameters.h"
 
 namespace gradus::parallel {
 namespace {
@@ -107,6 +108,25 @@ TEST(Finalize, A11_SlicesAreThePlainStepBitForBit) {
         }
         EXPECT_LT(zero.adam.flat().make_state().numel(), plain.adam.flat().make_state().numel());
       });
+}
+
+// Whatever reads parameters after a step waits for those that it reads: forward, update, comparison, masters.
+TEST(Finalize, WhoReadsParametersWaitsForTheirGather) {
+  for (DType dtype : {DType::f64, DType::bf16})
+    run_ranks(2, [&](Communicator world) {
+      const Case c{1, 2, true, true, 150};
+      Training prompt(world, c, dtype), late(world, c, dtype);
+      for (int k = 0; k < 3; ++k) {
+        prompt.step(), late.step();
+        make_late(late.adam.flat());
+      }
+      check_same_parameters(late.adam.flat(), late.groups);
+      make_late(late.adam.flat());
+      late.adam.flat().reload_masters(), prompt.adam.flat().reload_masters();
+      prompt.step(), late.step();
+      make_late(late.adam.flat());
+      EXPECT_EQ(prompt.parameters(), late.parameters());
+    });
 }
 
 // P8, P14: one rank's overflow is everybody's, before anyone acts on it. Then all go on alike.
