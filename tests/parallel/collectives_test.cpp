@@ -31,53 +31,59 @@ void on_ranks(int ranks, const std::function<void(Communicator, Device)>& body) 
 
 // Both sides are sums of up to 40,000 products of size 1, so of size 200, whose roundoff is 2⁻⁴⁶ = 1.4e-14;
 // they are summed in blocks, and some tens of roundings stay below 1e-12.
-template <class Collective>
-void expect_adjoint(const char* what, int ranks, const Shape& shape, Sides sides, Collective c) {
-  on_ranks(ranks, [&](Communicator world, Device device) {
+struct AdjointTest {
+  Communicator world;
+  Device device;
+  Shape shape;
+
+  template <class Collective>
+  void operator()(const char* what, Sides sides, Collective c) const {
+    SCOPED_TRACE(testing::Message() << what << " on " << world.size() << " ranks, " << device);
     const auto own = uint64_t(world.rank() + 1);
     Tensor x = to(random_values(shape, sides.replicated_input ? 100 : 100 + own), device);
     Tensor y = c(world, x.requires_grad_());
     Tensor dy = to(random_values(y.shape(), sides.replicated_output ? 200 : 200 + own), device);
     y.backward(dy);
-    ASSERT_TRUE(x.grad()) << what;
-    ASSERT_EQ(x.grad().shape(), shape) << what;
+    ASSERT_TRUE(x.grad());
+    ASSERT_EQ(x.grad().shape(), shape);
     double left = over_ranks(world, dot(y, dy)), right = over_ranks(world, dot(x, x.grad()));
-    if (sides.replicated_output) left /= ranks;
-    if (sides.replicated_input) right /= ranks;
-    EXPECT_GT(std::abs(left), 0.1) << what << " on " << ranks << " ranks";
-    EXPECT_NEAR(left, right, 1e-12) << what << " on " << ranks << " ranks";
-  });
+    if (sides.replicated_output) left /= world.size();
+    if (sides.replicated_input) right /= world.size();
+    EXPECT_GT(std::abs(left), 0.1);
+    EXPECT_NEAR(left, right, 1e-12);
+  }
+};
+
+void expect_adjoints(const Communicator& world, Device device) {
+  const AdjointTest expect_adjoint{world, device, {12, 24, 36}};
+  expect_adjoint("copy_to", {.replicated_input = true},
+                 [](const Communicator& g, const Tensor& x) { return copy_to(g, x); });
+  expect_adjoint("reduce_from", {.replicated_output = true},
+                 [](const Communicator& g, const Tensor& x) { return reduce_from(g, x); });
+  for (int dim : {0, 1, 2, -1}) {
+    expect_adjoint("scatter_to", {.replicated_input = true},
+                   [=](const Communicator& g, const Tensor& x) { return scatter_to(g, x, dim); });
+    expect_adjoint("gather_from, replicated", {.replicated_output = true},
+                   [=](const Communicator& g, const Tensor& x) {
+                     return gather_from(g, x, dim, Consumer::replicated);
+                   });
+    expect_adjoint("gather_from, split", {}, [=](const Communicator& g, const Tensor& x) {
+      return gather_from(g, x, dim, Consumer::split);
+    });
+    expect_adjoint("reduce_scatter", {}, [=](const Communicator& g, const Tensor& x) {
+      return reduce_scatter(g, x, dim);
+    });
+    expect_adjoint("all_to_all", {}, [=](const Communicator& g, const Tensor& x) {
+      return all_to_all(g, x, dim, 1);
+    });
+  }
+  for (int root = 0; root < world.size(); ++root)
+    expect_adjoint("broadcast", {},
+                   [=](const Communicator& g, const Tensor& x) { return broadcast(g, x, root); });
 }
 
 TEST(Collectives, BackwardIsTheTranspose) {
-  for (int n : {2, 3, 4}) {
-    const Shape shape{12, 24, 36};
-    expect_adjoint("copy_to", n, shape, {.replicated_input = true},
-                   [](const Communicator& g, const Tensor& x) { return copy_to(g, x); });
-    expect_adjoint("reduce_from", n, shape, {.replicated_output = true},
-                   [](const Communicator& g, const Tensor& x) { return reduce_from(g, x); });
-    for (int dim : {0, 1, 2, -1}) {
-      expect_adjoint("scatter_to", n, shape, {.replicated_input = true},
-                     [=](const Communicator& g, const Tensor& x) { return scatter_to(g, x, dim); });
-      expect_adjoint("gather_from, replicated", n, shape, {.replicated_output = true},
-                     [=](const Communicator& g, const Tensor& x) {
-                       return gather_from(g, x, dim, Consumer::replicated);
-                     });
-      expect_adjoint("gather_from, split", n, shape, {},
-                     [=](const Communicator& g, const Tensor& x) {
-                       return gather_from(g, x, dim, Consumer::split);
-                     });
-      expect_adjoint("reduce_scatter", n, shape, {}, [=](const Communicator& g, const Tensor& x) {
-        return reduce_scatter(g, x, dim);
-      });
-      expect_adjoint("all_to_all", n, shape, {}, [=](const Communicator& g, const Tensor& x) {
-        return all_to_all(g, x, dim, 1);
-      });
-    }
-    for (int root = 0; root < n; ++root)
-      expect_adjoint("broadcast", n, shape, {},
-                     [=](const Communicator& g, const Tensor& x) { return broadcast(g, x, root); });
-  }
+  for (int n : {2, 3, 4}) on_ranks(n, expect_adjoints);
 }
 
 // Rank 0 sends x to rank 1; the gradient comes back the same way.
