@@ -4,12 +4,17 @@
 // the median of each counts. Those far behind after one turn are dropped. A turn starts with a product
 // that is not timed, during which the others queue up, so that the host's time is not measured.
 //
+// Large products draw more power than a GPU is given, and it lowers its clock until they do not. Which
+// algorithm is the fastest then depends on how much energy it takes. So the best few of the large ones run
+// again, each for as long as it takes the clock to settle, and only then against time.
+//
 // A turn is a CUDA graph. For some algorithms cuBLASLt clears counters first, and there that costs more than
 // in a stream: kernels that follow each other start without a pause, what is not a kernel lies between.
 #include "ops/gemm_timing.h"
 
 #if defined(GRADUS_CUDA)
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -23,6 +28,10 @@ constexpr int kCandidates = 16, kRounds = 9;
 constexpr double kFarBehind = 1.3;    // times the best
 constexpr double kWorthwhile = 0.99;  // of the first one's time: else that stays
 constexpr double kTurn = 800;         // microseconds
+constexpr double kLarge = 100;        // microseconds from which on a product is a large one
+constexpr double kClose = 1.06;       // times the best: what runs again
+constexpr double kSettle = 40000, kLongTurn = 40000;  // microseconds
+constexpr int kLongRounds = 3;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 using Algorithms = std::vector<cublasLtMatmulAlgo_t>;
@@ -57,13 +66,15 @@ struct Repeats {
   void run(cudaStream_t stream) const { check(cudaGraphLaunch(graph, stream), "timing a product"); }
 };
 
-/// Microseconds of a product, or kNever where it cannot be run so.
-double turn(const Call& call, const cublasLtMatmulAlgo_t& algorithm, int repeats) {
+/// Microseconds of a product, or kNever where it cannot be run so; after it ran `before` times `repeats`
+/// times.
+double turn(const Call& call, const cublasLtMatmulAlgo_t& algorithm, int repeats, int before = 0) {
   if (call.run(algorithm) != CUBLAS_STATUS_SUCCESS) return kNever;
   const Repeats calls(call, algorithm, repeats);
   check(cudaGraphUpload(calls.graph, call.stream), "timing a product");
   if (call.run(algorithm) != CUBLAS_STATUS_SUCCESS) return kNever;
   Event begin, end;
+  for (int i = 0; i < before; ++i) calls.run(call.stream);
   begin.record(call.stream);
   calls.run(call.stream);
   end.record(call.stream);
@@ -93,6 +104,22 @@ std::vector<double> measure(const Call& call, const Algorithms& algorithms) {
   return medians;
 }
 
+/// Of large products: the times of those close to the best, at the clock that each settles at.
+void measure_settled(const Call& call, const Algorithms& algorithms, std::vector<double>& times) {
+  const double best = *std::min_element(times.begin(), times.end());
+  if (best < kLarge) return;
+  const int repeats = int(kLongTurn / best), before = int(std::ceil(kSettle / kLongTurn));
+  std::vector<std::vector<double>> settled(algorithms.size());
+  for (int round = 0; round < kLongRounds; ++round)
+    for (size_t i = 0; i < algorithms.size(); ++i)
+      if (times[i] < kClose * best || i == 0)
+        settled[i].push_back(turn(call, algorithms[i], repeats, before));
+  for (size_t i = 0; i < algorithms.size(); ++i) {
+    std::sort(settled[i].begin(), settled[i].end());
+    times[i] = settled[i].empty() ? kNever : settled[i][settled[i].size() / 2];
+  }
+}
+
 /// Memory like that of C, aligned like it.
 struct Scratch {
   Tensor memory;
@@ -108,6 +135,7 @@ GemmChoice time_all(Call call, Device device, const Algorithms& algorithms) {
   std::optional<Scratch> scratch;
   if (call.g.beta != 0) call.d = scratch.emplace(call.g, device).data;
   std::vector<double> times = measure(call, algorithms);
+  measure_settled(call, algorithms, times);
   size_t best = size_t(std::min_element(times.begin(), times.end()) - times.begin());
   if (times[best] > kWorthwhile * times[0]) best = 0;
   GemmChoice choice{.time = times[best], .time_of_first = times[0]};
