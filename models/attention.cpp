@@ -25,7 +25,7 @@ Tensor Attention::attend(const Tensor& x, const Randomness& random, KvCache* cac
                                 .head_rows = random.head_rows(heads_)}};
   if (rotate_)
     options.rope = RopeOptions{.base = rope_base_, .first_position = cache ? cache->length() : 0};
-  Tensor packed = heads_.packed(qkv.tp, qkv(x), random.tokens.length_of(x), head_size_);
+  Tensor packed = heads_.packed(qkv, x, random.tokens.length_of(x), head_size_, options);
   if (cache) return attend_with(*cache, packed, options);
   options.overwrite = true;
   return self_attention(packed, options);

@@ -21,7 +21,7 @@ Tensor BertAttention::operator()(const Tensor& x, const Tensor& mask,
                                 .generator = random.generator,
                                 .head_rows = random.head_rows(heads_)}};
   options.overwrite = true;
-  Tensor packed = heads_.packed(qkv.tp, qkv(x), random.tokens.length_of(x), head_size_);
+  Tensor packed = heads_.packed(qkv, x, random.tokens.length_of(x), head_size_, options);
   return out(self_attention(packed, options));
 }
 

@@ -1,6 +1,5 @@
 #include "models/shares.h"
 
-#include "ops/ops.h"
 #include "parallel/collectives.h"
 
 namespace gradus {
@@ -39,6 +38,13 @@ Tensor HeadShare::packed(const parallel::TensorParallel& tp, const Tensor& x, in
   Tensor every = gather_from(tp.group, x, -1, parallel::Consumer::split);
   Tensor own = slice(reshape(every, {-1, T, all_groups, of_group + 2, d}), 2, group, group + 1);
   return cat({slice(own, 3, query, query + per_group), slice(own, 3, of_group, of_group + 2)}, 3);
+}
+
+Tensor HeadShare::packed(const parallel::ColumnLinear& qkv, const Tensor& x, int64_t T, int64_t d,
+                         SelfAttentionOptions& options) const {
+  if (!qkv.bias || shares_group) return packed(qkv.tp, qkv(x), T, d);
+  options.bias = qkv.bias;
+  return packed(qkv.tp, column_linear(qkv.tp, x, qkv.weight, qkv.bias.detach()), T, d);
 }
 
 }  // namespace gradus

@@ -1,5 +1,6 @@
 #pragma once
 // What of a micro-batch and of the heads of attention one rank of a tensor-parallel group works on.
+#include "ops/ops.h"
 #include "parallel/tensor_parallel.h"
 
 namespace gradus {
@@ -40,6 +41,10 @@ struct HeadShare {
   /// From what the column layer of a rank gives, x (…, its rows of the matrix), the packed heads
   /// (B, T, groups, per_group + 2, d).
   Tensor packed(const parallel::TensorParallel& tp, const Tensor& x, int64_t T, int64_t d) const;
+  /// The packed heads of qkv(x). The gradient of its bias is left to self_attention(), as options.bias,
+  /// where the heads are its outputs as they are.
+  Tensor packed(const parallel::ColumnLinear& qkv, const Tensor& x, int64_t T, int64_t d,
+                SelfAttentionOptions& options) const;
 };
 
 }  // namespace gradus

@@ -18,6 +18,13 @@
 //
 // All exponentials are powers of two: e^{x} = 2^{x log₂e}, the factor folded into the scale.
 //
+// Sums over the positions t, the gradients of biases of q, k and v, are not three more passes over dQ, dK
+// and dV where each query sees a key, no probability is dropped and no heads share keys:
+//
+//   Σ_j dV_j = Σ_i (Σ_j P_ij) dO_i = Σ_i dO_i        rows of P sum to 1
+//   Σ_j dK_j = Σ_i (Σ_j dS_ij) Q_i / √d = 0          rows of dS to 0: one vector more in all keys moves all
+//                                                    scores of a row alike, and softmax does not see it
+//
 // Two ways to compute it: mma.sync, which any GPU since compute capability 8.0 has and which does all that
 // is asked (ops/flash_forward_mma.cu, ops/flash_backward_mma.cu), and wgmma on Hopper, two to three times
 // as fast (ops/flash_forward_hopper.cu, ops/flash_backward_hopper.cu).
@@ -61,11 +68,13 @@ void flash_forward(const FlashInputs& in, const Tensor& o, const Tensor& lse) {
   hopper ? flash_forward_hopper(in, o, lse) : flash_forward_mma(in, o, lse);
 }
 
-void flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
-                    const FlashGradients& to) {
+Tensor flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+                      const FlashGradients& to, bool wants_sums) {
   check_inputs(in);
-  bool hopper = flash_backward_hopper_fits(in, d_o);
-  hopper ? flash_backward_hopper(in, o, lse, d_o, to) : flash_backward_mma(in, o, lse, d_o, to);
+  if (flash_backward_hopper_fits(in, d_o))
+    return flash_backward_hopper(in, o, lse, d_o, to, wants_sums);
+  flash_backward_mma(in, o, lse, d_o, to);
+  return {};
 }
 
 }  // namespace gradus

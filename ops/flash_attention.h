@@ -9,13 +9,13 @@ namespace gradus {
 /// G query heads share each of the Hkv heads of keys and values. Strides are arbitrary but for the
 /// last, which is 1: queries, keys and values may lie in one packed tensor, and so may gradients.
 struct FlashInputs {
-  Tensor q;     // (B, Hkv, G, Tq, d)
-  Tensor k, v;  // (B, Hkv, Tk, d)
+  Tensor q;             // (B, Hkv, G, Tq, d)
+  Tensor k, v;          // (B, Hkv, Tk, d)
   bool causal = false;  // query i sees keys j ≤ i + Tk − Tq
   double scale = 1;
-  Tensor lengths{};     // i32 (B), or none: the keys of sequence b are its first lengths[b], 0 … Tk
-  Philox stream{};      // dropout: probability (head_rows(b H + h) Tq + i) Tk + j is kept if its word
-  IndexMap head_rows{};    // of the stream reaches the threshold, and then multiplied with keep_scale
+  Tensor lengths{};  // i32 (B), or none: the keys of sequence b are its first lengths[b], 0 … Tk
+  Philox stream{};   // dropout: probability (head_rows(b H + h) Tq + i) Tk + j is kept if its word
+  IndexMap head_rows{};  // of the stream reaches the threshold, and then multiplied with keep_scale
   uint64_t threshold = 0;
   double keep_scale = 1;
 };
@@ -38,12 +38,14 @@ void flash_forward_mma(const FlashInputs& in, const Tensor& o, const Tensor& lse
 struct FlashGradients {
   Tensor dq, dk, dv;
 };
-/// o and lse as written by flash_forward; d_o in the shape of q. Equal calls give equal bits.
-void flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
-                    const FlashGradients& to);
+/// o and lse as written by flash_forward; d_o in the shape of q. Equal calls give equal bits. Where sums over
+/// positions are wanted and can be had in passing (on Hopper, G = 1, Tq = Tk) it returns f32 (parts, Hkv, 3, d):
+/// over all parts they are Σ_b Σ_t of dq, dk, dv. Else it returns an undefined tensor.
+Tensor flash_backward(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+                      const FlashGradients& to, bool wants_sums = false);
 
 /// The same without the instructions of Hopper.
-void flash_backward_mma(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
-                        const FlashGradients& to);
+void flash_backward_mma(const FlashInputs& in, const Tensor& o, const Tensor& lse,
+                        const Tensor& d_o, const FlashGradients& to);
 
 }  // namespace gradus

@@ -13,12 +13,15 @@
 //   flash_backward_products.h  the two warpgroups that compute
 //
 // Two kernels: the first computes δ and clears the workspace, the second does the rest. There are as many
-// blocks of threads as multiprocessors; each takes work until none is left.
+// blocks of threads as multiprocessors; each takes work until none is left. Sums over positions, where they
+// are wanted, cost the first one a few additions, for those of dV are those of dO (flash_attention.cu), and a
+// third kernel that reads dQ.
 #include "ops/flash_backward_hopper.h"
 
 #include <algorithm>
 
 #include "core/cuda.h"
+#include "core/early_start.h"
 #include "ops/flash_backward_copies.h"
 #include "ops/flash_backward_products.h"
 #include "ops/flash_backward_tiles.h"
@@ -61,6 +64,25 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
+/// Over all rows of a tile, the sum of column threadIdx.x < D; `sum` is that of a thread's own rows, of
+/// columns `column` … + 7.
+template <int D>
+__device__ float sum_of_tile(float (&sum)[8], int column) {
+  constexpr int kLanes = D / 8;
+  __shared__ float sums[8][D];  // of the warps
+#pragma unroll
+  for (int c = 0; c < 8; ++c) {
+#pragma unroll
+    for (int step = kLanes; step < 32; step *= 2) sum[c] += __shfl_xor_sync(~0u, sum[c], step);
+    if (threadIdx.x % 32 < kLanes) sums[threadIdx.x / 32][column + c] = sum[c];
+  }
+  __syncthreads();
+  float all = 0;
+  if (threadIdx.x < D)
+    for (int w = 0; w < 8; ++w) all += sums[w][threadIdx.x];
+  return all;
+}
+
 /// δ and lse · log₂e, padded to whole tiles; no block has had a turn; dq = 0 where no key is visible. A
 /// block of threads takes a tile of queries, D/8 threads a row, four rows a thread.
 template <class T, int D>
@@ -75,6 +97,7 @@ __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0) p.turns[head * p.query_tiles + tile] = 0;
   if (threadIdx.x == 0 && tile == 0 && head == 0) *p.next_work = 0;
   bool unseen = Tiles<D>::last_block(p, tile) < 0;
+  float column_sums[8] = {};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     int local = threadIdx.x / kLanes + i * (256 / kLanes), row = tile * kQueries + local;
@@ -84,7 +107,10 @@ __global__ void __launch_bounds__(256)
       uint4 y = *reinterpret_cast<const uint4*>(d_o.at(b, g, m, row) + column);
       const T *xs = reinterpret_cast<const T*>(&x), *ys = reinterpret_cast<const T*>(&y);
 #pragma unroll
-      for (int c = 0; c < 8; ++c) sum += float(xs[c]) * float(ys[c]);
+      for (int c = 0; c < 8; ++c) {
+        sum += float(xs[c]) * float(ys[c]);
+        column_sums[c] += float(ys[c]);
+      }
       if (unseen) *reinterpret_cast<uint4*>(dq.at(b, g, m, row) + column) = uint4{0, 0, 0, 0};
     }
 #pragma unroll
@@ -97,6 +123,34 @@ __global__ void __launch_bounds__(256)
       p.delta[to] = seen ? sum : 0;
     }
   }
+  if (!p.parts) return;
+  const float sum = sum_of_tile<D>(column_sums, column);
+  if (threadIdx.x >= D) return;
+  float* part = p.part(b, tile, h, D) + threadIdx.x;
+  part[D] = 0, part[2 * D] = sum;
+#endif
+}
+
+/// The parts of dQ, in the same blocks.
+template <class T, int D>
+__global__ void __launch_bounds__(256)
+    flash_query_sums_kernel(const Problem p, const Heads<const T> dq) {
+#if defined(GRADUS_SM90A)
+  constexpr int kQueries = Tiles<D>::kQueries, kLanes = D / 8;
+  const int tile = blockIdx.x, h = blockIdx.y, b = blockIdx.z, column = threadIdx.x % kLanes * 8;
+  float sums[8] = {};
+  cuda::wait_for_before();
+  cuda::let_next_start();  // the sum of the parts
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = tile * kQueries + threadIdx.x / kLanes + i * (256 / kLanes);
+    if (row >= p.tq) break;
+    const uint4 x = *reinterpret_cast<const uint4*>(dq.at(b, h, 0, row) + column);
+#pragma unroll
+    for (int c = 0; c < 8; ++c) sums[c] += reinterpret_cast<const T*>(&x)[c];
+  }
+  const float sum = sum_of_tile<D>(sums, column);
+  if (threadIdx.x < D) p.part(b, tile, h, D)[threadIdx.x] = sum;
 #endif
 }
 
@@ -124,8 +178,8 @@ Problem problem(const FlashInputs& in, int queries, int processors) {
 }
 
 template <class T, int D>
-void launch(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
-            const FlashGradients& to) {
+Tensor launch(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+              const FlashGradients& to, bool wants_sums) {
   using S = Tiles<D>;
   Device device = in.q.device();
   cudaStream_t stream = cuda::stream(device);
@@ -137,11 +191,16 @@ void launch(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Ten
   Tensor turns = empty({tiles + 1}, DType::i32, device);
   p.sums = sums.data<float>(), p.lse = numbers.data<float>(), p.delta = p.lse + tiles * S::kQueries;
   p.turns = turns.data<int32_t>(), p.next_work = p.turns + tiles;
+  Tensor parts{};
+  if (wants_sums && p.members == 1 && p.tq == p.tk) {
+    parts = empty({in.q.size(0) * p.query_tiles, p.groups, 3, D}, DType::f32, device);
+    p.parts = parts.data<float>();
+  }
 
-  flash_prepare_kernel<T, D>
-      <<<dim3(unsigned(p.query_tiles), unsigned(p.groups * p.members), unsigned(in.q.size(0))), 256,
-         0, stream>>>(p, heads<const T>(o), heads<const T>(d_o), heads<T>(to.dq),
-                      lse.data<float>());
+  const dim3 tile_grid(unsigned(p.query_tiles), unsigned(p.groups * p.members),
+                       unsigned(in.q.size(0)));
+  flash_prepare_kernel<T, D><<<tile_grid, 256, 0, stream>>>(
+      p, heads<const T>(o), heads<const T>(d_o), heads<T>(to.dq), lse.data<float>());
   cuda::check_launch("flash attention: row sums");
 
   Maps maps{hopper::tensor_map(in.q, S::kQueries), hopper::tensor_map(d_o, S::kQueries),
@@ -155,6 +214,11 @@ void launch(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Ten
   int works = p.pairs * p.key_blocks;
   kernel<<<unsigned(std::min(works, processors)), kThreads, Memory<D>::kBytes, stream>>>(maps, p);
   cuda::check_launch("flash attention: backward");
+  if (parts) {
+    cuda::launch_early<flash_query_sums_kernel<T, D>>(tile_grid, 256, stream, p,
+                                                      heads<const T>(to.dq));
+  }
+  return parts;
 }
 
 /// The copy engine wants strides that move.
@@ -172,20 +236,20 @@ bool flash_backward_hopper_fits(const FlashInputs& in, const Tensor& d_o) {
          moves(in.k) && moves(in.v) && moves(d_o);
 }
 
-void flash_backward_hopper(const FlashInputs& in, const Tensor& o, const Tensor& lse,
-                           const Tensor& d_o, const FlashGradients& to) {
-  bool small = in.q.size(-1) == 64;
-  if (in.q.dtype() == DType::bf16)
-    small ? launch<bf16, 64>(in, o, lse, d_o, to) : launch<bf16, 128>(in, o, lse, d_o, to);
-  else
-    small ? launch<f16, 64>(in, o, lse, d_o, to) : launch<f16, 128>(in, o, lse, d_o, to);
+Tensor flash_backward_hopper(const FlashInputs& in, const Tensor& o, const Tensor& lse,
+                             const Tensor& d_o, const FlashGradients& to, bool wants_sums) {
+  auto run = [&]<class T>() {
+    return in.q.size(-1) == 64 ? launch<T, 64>(in, o, lse, d_o, to, wants_sums)
+                               : launch<T, 128>(in, o, lse, d_o, to, wants_sums);
+  };
+  return in.q.dtype() == DType::bf16 ? run.operator()<bf16>() : run.operator()<f16>();
 }
 
 #else
 
 bool flash_backward_hopper_fits(const FlashInputs&, const Tensor&) { return false; }
-void flash_backward_hopper(const FlashInputs& in, const Tensor&, const Tensor&, const Tensor&,
-                           const FlashGradients&) {
+Tensor flash_backward_hopper(const FlashInputs& in, const Tensor&, const Tensor&, const Tensor&,
+                             const FlashGradients&, bool) {
   fail("flash attention needs a GPU, got ", in.q.describe());
 }
 

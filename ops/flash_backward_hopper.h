@@ -9,7 +9,7 @@ namespace gradus {
 bool flash_backward_hopper_fits(const FlashInputs& in, const Tensor& d_o);
 
 /// flash_backward by wgmma. Equal calls give equal bits.
-void flash_backward_hopper(const FlashInputs& in, const Tensor& o, const Tensor& lse,
-                           const Tensor& d_o, const FlashGradients& to);
+Tensor flash_backward_hopper(const FlashInputs& in, const Tensor& o, const Tensor& lse,
+                             const Tensor& d_o, const FlashGradients& to, bool wants_sums);
 
 }  // namespace gradus

@@ -33,6 +33,7 @@ constexpr int kSlabStages = 2;      // slabs of a warpgroup between computing an
 struct Problem {
   float* sums;         // (B, H, query tiles, 2) slabs: dQ so far
   float *lse, *delta;  // (B, H, query tiles · kQueries): lse · log₂e, ∞ where P is to be 0; δ
+  float* parts;        // (B, query tiles, H, 3, d): sums of dQ, dK, dV; or null
   int *turns, *next_work;  // how many blocks have added to the slabs of a tile; the counter
   int groups, members, tq, tk, query_tiles, key_blocks;
   int pairs, chunk;  // batch · groups; heads of keys in a chunk
@@ -40,6 +41,10 @@ struct Problem {
   bool causal;
 
   __device__ int works() const { return pairs * key_blocks; }
+  /// Where the sums (3, d) of a tile of a head go.
+  __device__ float* part(int batch, int tile, int head, int d) const {
+    return parts + ((int64_t(batch) * query_tiles + tile) * groups + head) * 3 * d;
+  }
 };
 
 /// The operands as the copy engine sees them.

@@ -194,6 +194,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOpt
 struct SelfAttentionOptions : AttentionOptions {
   std::optional<RopeOptions> rope{};  // turns queries and keys
   bool overwrite = false;             // packed may be overwritten: nobody reads it later
+  Tensor bias{};                      // (G (n + 2) d), or none: a term of each row of packed that was added
+                                      // without history, linear(x, w, bias.detach()): its gradient is
+                                      // formed here, in passing
 };
 Tensor self_attention(const Tensor& packed, SelfAttentionOptions options = {});   // (B, T, G·n·d)
 struct UnpackedHeads {

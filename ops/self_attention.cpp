@@ -8,13 +8,16 @@
 // without moving anything: the kernels read queries, keys and values where they lie, positions are
 // rotated in place, and the gradients of all three are written into one tensor laid out like `packed`,
 // which is what the product's own backward wants. Split and concatenated as tensors of their own, the
-// gradients would be read and written once more.
+// gradients would be read and written once more. The gradient of the product's bias, their sum over all
+// rows, comes from here too: the kernels sum on the way (ops/flash_attention.cu).
 #include <cmath>
 
 #include "autograd/accumulate.h"
 #include "autograd/apply.h"
 #include "autograd/gradcheck.h"
 #include "ops/flash_attention.h"
+#include "ops/gemm_tensor.h"
+#include "ops/norm_sums.h"
 #include "ops/rope.h"
 
 namespace gradus {
@@ -54,7 +57,8 @@ struct SelfAttention {
   SelfAttentionOptions options{};
   double scale = 1;
   Philox stream{};  // of dropout
-  Saved packed{};   // rotated
+  bool has_bias = false;
+  Saved packed{};  // rotated
   SavedOutput o{};
   Tensor lse{};  // (B, G·n, T)
 
@@ -70,7 +74,8 @@ struct SelfAttention {
             .keep_scale = 1 / (1 - options.dropout)};
   }
 
-  Tensor forward(const Tensor& input) {
+  Tensor forward(const Tensor& input, const Tensor& bias) {
+    has_bias = bool(bias);
     Tensor x = input;
     if (options.rope) {
       if (!options.overwrite) x = clone_values(input);
@@ -87,16 +92,41 @@ struct SelfAttention {
     return y;
   }
 
-  Tensor backward(const Tensor& gradient) {
+  Tensors backward(const Tensor& gradient, Needs need) {
     Parts p(packed->detach());
     Tensor dx = empty(packed->shape(), packed->dtype(), packed->device());
     Parts to(dx);
     bool readable = gradient.is_contiguous() && flash_attention_reads(gradient);
     Tensor dy = readable ? gradient.detach() : contiguous(gradient);
-    flash_backward(inputs(p), heads_of(*o, p.q), lse, heads_of(dy, p.q), {to.q, to.k, to.v});
+    const bool bias_wanted = has_bias && need[1];
+    Tensor parts = flash_backward(inputs(p), heads_of(*o, p.q), lse, heads_of(dy, p.q),
+                                  {to.q, to.k, to.v}, bias_wanted && !options.rope);
     if (options.rope) rotate_into(to.rotated, to.rotated, *options.rope, true);
-    return dx;
+    if (!bias_wanted) return {dx, {}};
+    if (parts) return {dx, sum_parts(of_rows(parts), dx.dtype(), {need[1]})[0]};
+    return {dx, bias_gradient(rows_of(of_rows(dx)), need[1])};
   }
+
+  /// (…, G, n + 2, d) as (rows, 1, columns)
+  static Tensor of_rows(const Tensor& x) {
+    int64_t columns = x.size(-3) * x.size(-2) * x.size(-1);
+    return x.alias({x.numel() / columns, 1, columns}, {columns, columns, 1}, x.offset());
+  }
+};
+
+/// packed, whose rows have the term `bias` in them already.
+struct AddedBias {
+  static constexpr auto name = "added_bias";
+  Tensor forward(const Tensor& packed, const Tensor&) {
+    return packed.alias(packed.shape(), packed.strides(), packed.offset());
+  }
+  Tensors backward(const Tensor& dy, Needs need) {
+    return {dy, bias_gradient(rows_of(flatten(dy)), need[1])};
+  }
+  Tensors backward_recorded(const Tensor& dy, Needs need) {
+    return {dy, need[1] ? sum(flatten(dy), {0, 1}) : Tensor{}};
+  }
+  static Tensor flatten(const Tensor& x) { return reshape(x, {x.size(0), x.size(1), -1}); }
 };
 
 }  // namespace
@@ -124,16 +154,22 @@ Tensor merge_heads(const Tensor& x) {
 Tensor self_attention(const Tensor& packed, SelfAttentionOptions o) {
   check_packed(packed);
   check_map("self_attention: head_rows", o.head_rows);
+  const int64_t columns = packed.numel() / std::max<int64_t>(1, packed.size(0) * packed.size(1));
+  check(!o.bias || (o.bias.shape() == Shape{columns} && o.bias.dtype() == packed.dtype() &&
+                    o.bias.device() == packed.device()),
+        "self_attention: bias ", o.bias.describe(), "; needed are ", columns,
+        " numbers, one for each column of ", packed.describe());
   double scale = o.scale != 0 ? o.scale : 1 / std::sqrt(double(packed.size(4)));
   bool drops = o.dropout > 0 && o.dropout < 1 && o.generator;
   if (!o.mask && !o.lengths && (o.dropout == 0 || drops) && scale > 0 && packed.is_contiguous()) {
     Parts p(packed.detach());
     if (flash_attention_fits(p.q, p.k, p.v)) {
       Philox stream = o.dropout > 0 ? o.generator->next() : Philox{};
-      return apply(SelfAttention{.options = o, .scale = scale, .stream = stream}, packed);
+      Tensor bias = std::exchange(o.bias, {});
+      return apply(SelfAttention{.options = o, .scale = scale, .stream = stream}, packed, bias);
     }
   }
-  UnpackedHeads heads = unpack_heads(packed);
+  UnpackedHeads heads = unpack_heads(o.bias ? apply(AddedBias{}, packed, o.bias) : packed);
   if (o.rope) heads.q = rope(heads.q, *o.rope), heads.k = rope(heads.k, *o.rope);
   return merge_heads(attention(heads.q, heads.k, heads.v, o));
 }
@@ -153,6 +189,18 @@ static const Gradcheck checks[] = {
     {"self_attention",
      [](Sampler& s) {
        return self_attention(s.normal({2, 3, 1, 4, 64}));
+     },
+     false, 64},
+    {"added_bias",
+     [](Sampler& s) {
+       Tensor x = s.normal({2, 3, 4}), w = s.normal({18, 4}) * 0.5, b = s.normal({18});
+       return self_attention(reshape(linear(x, w, b.detach()), {2, 3, 2, 3, 3}), {.bias = b});
+     }},
+    {"self_attention",
+     [](Sampler& s) {
+       Tensor x = s.normal({2, 3, 4}), w = s.normal({192, 4}) * 0.5, b = s.normal({192});
+       Tensor packed = reshape(linear(x, w, b.detach()), {2, 3, 1, 3, 64});
+       return self_attention(packed, {.bias = b});
      },
      false, 64},
 };

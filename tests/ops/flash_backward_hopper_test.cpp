@@ -62,6 +62,11 @@ struct Operands {
   }
 };
 
+void by_wgmma(const FlashInputs& in, const Tensor& o, const Tensor& lse, const Tensor& d_o,
+              const FlashGradients& to) {
+  EXPECT_FALSE(flash_backward_hopper(in, o, lse, d_o, to, false));
+}
+
 /// Tiles are 128 or 64 queries × 128 keys: sizes on both sides of their borders, rows that see no key,
 /// more pieces of work than multiprocessors.
 const Case kCases[] = {
@@ -82,7 +87,7 @@ void for_each_case(F f) {
 // the results are rounded once more. 4 u covers these three, and that δ comes from a rounded O.
 TEST(FlashBackwardHopper, EqualsExplicitAttentionInF64) {
   for_each_case([](const Operands& x) {
-    Tensors got = x.gradients(flash_backward_hopper), want = x.exact();
+    Tensors got = x.gradients(by_wgmma), want = x.exact();
     double tolerance = 4 * roundoff(x.in.q.dtype());
     EXPECT_LT(error_of(packed_head(got[1], 1), want[2]), tolerance);
     if (x.c.Tk == 1) return;  // one key: dq and dk are exactly 0 in f64, and rounding in 16 bits
@@ -95,7 +100,7 @@ TEST(FlashBackwardHopper, EqualsExplicitAttentionInF64) {
 // values across a rounding border: at most one in four by one ulp, 2 u, is √¼ · 2 u = u.
 TEST(FlashBackwardHopper, EqualsTheKernelsWithoutWgmma) {
   for_each_case([](const Operands& x) {
-    Tensors got = x.gradients(flash_backward_hopper), want = x.gradients(flash_backward_mma);
+    Tensors got = x.gradients(by_wgmma), want = x.gradients(flash_backward_mma);
     double tolerance = roundoff(x.in.q.dtype());
     EXPECT_LT(error_of(packed_head(got[1], 1), packed_head(want[1], 1)), tolerance);
     if (x.c.Tk == 1) return;
@@ -107,14 +112,35 @@ TEST(FlashBackwardHopper, EqualsTheKernelsWithoutWgmma) {
 
 TEST(FlashBackwardHopper, WritesWhatItShouldAndEqualBitsEachTime) {
   for_each_case([](const Operands& x) {
-    Tensors first = x.gradients(flash_backward_hopper);
+    Tensors first = x.gradients(by_wgmma);
     for (double beside : packed_heads(first[0], x.c.members, 1).to_vector())
       ASSERT_EQ(beside, kUnwritten);
     for (int i = 0; i < 2; ++i) {
-      Tensors again = x.gradients(flash_backward_hopper);
+      Tensors again = x.gradients(by_wgmma);
       EXPECT_EQ(again[0].to_vector(), first[0].to_vector());
       EXPECT_EQ(again[1].to_vector(), first[1].to_vector());
     }
+  });
+}
+
+// Of dq a sum of what was rounded. Of dv the sum of dO, so exact but for an f32 sum of at most 600 numbers:
+// two of its roundings in each, at random signs. Of dk nothing.
+TEST(FlashBackwardHopper, SumsOverPositionsComeInPassing) {
+  for_each_case([](const Operands& x) {
+    Tensor dq = empty(x.in.q.shape(), x.in.q.dtype(), kCuda), dk = empty_like(x.in.k);
+    Tensor dv = empty_like(x.in.v);
+    PoisonAllocations poison;
+    Tensor parts = flash_backward_hopper(x.in, x.o, x.lse, x.d_o, {dq, dk, dv}, true);
+    ASSERT_EQ(bool(parts), x.c.members == 1 && x.c.Tq == x.c.Tk);
+    if (!parts) return;
+    Tensors want = x.exact();
+    for (Tensor& t : want) t = sum(t, {0, 2});  // (H, d)
+    Tensor sums = sum(cast(to(parts, kCpu), DType::f64), {0});
+    auto part = [&](int64_t i) { return select(sums, 1, i); };
+    EXPECT_LT(error_of(part(2), want[2]), 2 * std::sqrt(600) * roundoff(DType::f32));
+    for (double v : part(1).to_vector()) ASSERT_EQ(v, 0);
+    if (x.c.Tk == 1) return;
+    EXPECT_LT(error_of(part(0), want[0]), 4 * roundoff(x.in.q.dtype()));
   });
 }
 
@@ -123,7 +149,7 @@ TEST(FlashBackwardHopper, QueriesThatSeeNoKeyGetZero) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   Operands x({1, 2, 1, 300, 100, 64, true}, DType::bf16);
   if (!flash_backward_hopper_fits(x.in, x.d_o)) GTEST_SKIP() << "no GPU of this kind";
-  Tensor dq = packed_heads(x.gradients(flash_backward_hopper)[0], 0, 1);
+  Tensor dq = packed_heads(x.gradients(by_wgmma)[0], 0, 1);
   for (double v : slice(dq, 3, 0, 200).to_vector()) ASSERT_EQ(v, 0);
   EXPECT_NE(slice(dq, 3, 201, 202).to_vector()[0], 0);
 }

@@ -41,15 +41,19 @@ void compare(Sizes z, SelfAttentionOptions options, DType type, double tolerance
     Tensor dy = cast(cast(random({z.B, z.T, z.G * z.n * z.d}, 2), type), DType::f64);
     Tensor want = formula(x, options);
     want.backward(dy);
+    Tensor want_bias = sum(x.grad(), {0, 1});
 
     PoisonAllocations poison;
     Tensor mine = to(cast(x.detach(), type), device).requires_grad_();
     SelfAttentionOptions own = options;
     own.overwrite = true;
+    own.bias = zeros({z.G * (z.n + 2) * z.d}, type, device).requires_grad_();
     Tensor y = self_attention(mul(mine, full({}, 1, type, device)), own);
     y.backward(to(cast(dy, type), device));
     EXPECT_LT(distance(y.detach(), want.detach()), tolerance) << device.is_cuda();
     EXPECT_LT(distance(mine.grad(), x.grad()), 3 * tolerance) << device.is_cuda();
+    EXPECT_LT(distance(own.bias.grad(), reshape(want_bias, {-1})), 3 * tolerance)
+        << device.is_cuda();
   }
 }
 
@@ -62,6 +66,8 @@ TEST(SelfAttention, EqualsItsParts) {
       SelfAttentionOptions o{{.causal = causal}};
       if (turned) o.rope = RopeOptions{.base = 500, .first_position = 2};
       compare({2, 70, 3, 1, 64}, o, DType::bf16, 4 * bf16_epsilon);
+      compare({2, 300, 2, 1, 64}, o, DType::f16, 4 * f16_epsilon);
+      compare({3, 200, 2, 1, 128}, o, DType::bf16, 4 * bf16_epsilon);
       compare({1, 33, 2, 4, 64}, o, DType::f16, 4 * f16_epsilon);
       compare({1, 130, 2, 2, 128}, o, DType::bf16, 4 * bf16_epsilon);
       compare({2, 5, 2, 3, 6}, o, DType::f32, 1e-5);
@@ -81,6 +87,7 @@ TEST(SelfAttention, WrongUseSaysWhatWasExpected) {
   EXPECT_THROW(self_attention(Tensor()), Error);
   EXPECT_THROW(self_attention(zeros({2, 3, 4, 5})), Error);
   EXPECT_THROW(self_attention(zeros({2, 3, 1, 2, 4})), Error);
+  EXPECT_THROW(self_attention(zeros({2, 3, 1, 3, 4}), {.bias = zeros({4})}), Error);
   EXPECT_THROW(merge_heads(zeros({2, 3, 4})), Error);
 }
 
