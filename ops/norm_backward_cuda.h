@@ -1,6 +1,6 @@
 #pragma once
 // The backward of norms on a GPU. A row has one pack a thread, or two: there are two or three sums for
-// each column, too.
+// each column, too. While a row is worked on, the next ones are on their way.
 #include "ops/norm_cuda.h"
 
 #if defined(__CUDACC__)
@@ -189,7 +189,8 @@ void backward_cuda(Device device, const Backward<T>& b) {
   const BackwardLaunch l = backward_launch(b);
   auto held = [&]<int kPacks>() {
     auto kernel = backward_kernel<kAdds, T, kPacks>;
-    const size_t bytes = BackwardRows<kAdds, T, kPacks>::kBytes;  // the sums of the rows fit in, too
+    const size_t bytes =
+        BackwardRows<kAdds, T, kPacks>::kBytes;  // the sums of the rows fit in, too
     allow_shared(kernel, bytes);
     kernel<<<l.blocks, l.threads, bytes, stream>>>(b);
   };

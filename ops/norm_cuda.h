@@ -1,6 +1,6 @@
 #pragma once
-// Norms on a GPU: the row in registers, one pass over memory (see ops/row.h). While a row is worked on,
-// the next ones are on their way. What forward and backward share.
+// Norms on a GPU: the row in registers, one pass over memory (see ops/row.h). What forward and backward
+// share.
 #include "ops/norm.h"
 #include "ops/rows_ahead.h"
 

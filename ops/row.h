@@ -77,17 +77,20 @@ __device__ Compute<T> exp_for(Compute<T> x) {
 }
 
 /// One thread's part of a row of n elements, which starts at 16 bytes and consists of whole packs: in
-/// registers, up to kPacks of them. A row at null is a row of zeros.
-template <class T, int kPacks>
+/// registers, up to kPacks of them. With kFull it is known to have so many. A row at null is a row of
+/// zeros.
+template <class T, int kPacks, bool kFull = false>
 class Row {
  public:
   static constexpr int V = kPackSize<T>, kSlots = kPacks * V;
 
   __device__ Row(const T* row, int64_t n) : n_(int(n)) {
 #pragma unroll
+    for (int k = 0; k < kPacks; ++k) pack_[k] = {0, 0, 0, 0};
+    if (!row) return;
+#pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (first(k) < n_)
-        pack_[k] = row ? *reinterpret_cast<const uint4*>(row + first(k)) : uint4{0, 0, 0, 0};
+      if (has(k)) pack_[k] = *reinterpret_cast<const uint4*>(row + first(k));
   }
 
   /// What this thread has of a row, pack by pack.
@@ -103,7 +106,7 @@ class Row {
     narrow(), (others.narrow(), ...);
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (first(k) >= n_) continue;
+      if (!has(k)) continue;
 #pragma unroll
       for (int j = 0; j < V; ++j)
         f(k * V + j, element<T>(pack_[k], j), element<T>(others.pack_[k], j)...);
@@ -116,7 +119,7 @@ class Row {
     narrow(), (others.narrow(), ...);
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (first(k) < n_) *reinterpret_cast<uint4*>(y + first(k)) = packed(k, f, others...);
+      if (has(k)) *reinterpret_cast<uint4*>(y + first(k)) = packed(k, f, others...);
   }
   /// The same of an f(i, x_i, others_i…).
   template <class F, class... Others>
@@ -129,7 +132,7 @@ class Row {
   __device__ void set(T* y, F f, const Others&... others) {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (first(k) >= n_) continue;
+      if (!has(k)) continue;
       pack_[k] = packed(k, f, others...);
       if (y) *reinterpret_cast<uint4*>(y + first(k)) = pack_[k];
     }
@@ -144,6 +147,8 @@ class Row {
   static __device__ int first(int k) { return (k * int(blockDim.x) + int(threadIdx.x)) * V; }
 
  private:
+  __device__ bool has(int k) const { return kFull || first(k) < n_; }
+
   template <class F, class... Others>
   __device__ uint4 packed(int k, F& f, const Others&... others) const {
     Pack<T, V> out;
@@ -171,7 +176,7 @@ class Row {
 
 /// The same of a row anywhere, of any length, streamed. The slot of an element is its column.
 template <class T>
-class Row<T, 0> {
+class Row<T, 0, false> {
  public:
   static constexpr int V = kPackSize<T>, kSlots = 0;
 
@@ -286,8 +291,6 @@ __device__ void join_row(Join join, A (&v)[N]) {
 template <class A>
 class RowSums {
  public:
-  static constexpr int kRows = 15;  // of several warps, in a block
-
   template <int N>
   __device__ void operator()(A (&v)[N]) {
     static_assert(N <= 2);
@@ -296,21 +299,26 @@ class RowSums {
 #pragma unroll
       for (int i = 0; i < N; ++i) v[i] += __shfl_xor_sync(~0u, v[i], distance);
     if (blockDim.x == 32) return;
-    __shared__ A parts[2][kRows][32][2];
-    auto& mine = parts[turn_ ^= 1][threadIdx.y];
     const int warps = int(blockDim.x) / 32, warp = int(threadIdx.x) / 32;
+    A(*row)[2] = memory() + (turn_ ^= kWarps) + int(threadIdx.y) * warps;
     if (threadIdx.x % 32 == 0)
 #pragma unroll
-      for (int i = 0; i < N; ++i) mine[warp][i] = v[i];
+      for (int i = 0; i < N; ++i) row[warp][i] = v[i];
     sync_row();
 #pragma unroll
     for (int i = 0; i < N; ++i) v[i] = 0;
     for (int w = 0; w < warps; ++w)
 #pragma unroll
-      for (int i = 0; i < N; ++i) v[i] += mine[w][i];
+      for (int i = 0; i < N; ++i) v[i] += row[w][i];
   }
 
  private:
+  static constexpr int kWarps = 32;  // of a block
+  /// Of each warp, twice. (One for all N: it is not in the template.)
+  static __device__ A (*memory())[2] {
+    __shared__ A parts[2 * kWarps][2];
+    return parts;
+  }
   int turn_ = 0;
 };
 

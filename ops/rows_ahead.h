@@ -37,16 +37,13 @@ __device__ void wait_for_all_but() {
 ///   stage 0   │ pack 0 of every thread │ pack 1 │ … │     being read
 ///   stage 1   │                        │        │   │     on the way
 ///   stage 2   │                        │        │   │     on the way
-///
-/// With kRepeats the last matrix may have fewer rows: it is gone through again and again.
-template <class T, int kPacks, int kMatrices, int kThreads, int kAhead = 2, bool kRepeats = false>
+template <class T, int kPacks, int kMatrices, int kThreads, int kAhead = 2>
 class RowsAhead {
  public:
   using R = Row<T, kPacks>;
   static constexpr int kStage = kMatrices * kPacks * kThreads * 16, kBytes = (kAhead + 1) * kStage;
 
-  __device__ RowsAhead(void* shared, const T* const (&matrices)[kMatrices], int64_t rows, int64_t n,
-                       int64_t rows_of_last = 0)
+  __device__ RowsAhead(void* shared, const T* const (&matrices)[kMatrices], int64_t rows, int64_t n)
       : n_(int(n)), step_(int64_t(gridDim.x) * blockDim.y * n) {
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y,
                   step = int64_t(gridDim.x) * blockDim.y;
@@ -55,10 +52,6 @@ class RowsAhead {
     put_ = take_ = begin_;
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m) at_[m] = matrices[m] + row * n + R::first(0);
-    if constexpr (kRepeats) {
-      period_ = int(rows_of_last), row_ = int(row % period_), skip_ = int(step % period_);
-      at_[kMatrices - 1] += (row_ - row) * n;
-    }
     for (int i = 0; i < kAhead; ++i) fetch_next();
     take_ += kAhead * kStage;
   }
@@ -89,27 +82,18 @@ class RowsAhead {
 #pragma unroll
         for (int k = 0; k < kPacks; ++k)
           if (R::first(k) < n_) fetch(put_ + place(m, k), at_[m] + k * int(blockDim.x) * R::V);
-        if (!kRepeats || m + 1 < kMatrices) at_[m] += step_;
+        at_[m] += step_;
       }
-      if constexpr (kRepeats) go_on_in_last();
     }
     --left_;
     end_group();
     put_ = after(put_);
   }
 
-  __device__ void go_on_in_last() {
-    const int before = row_;
-    row_ += skip_;
-    if (row_ >= period_) row_ -= period_;
-    at_[kMatrices - 1] += int64_t(row_ - before) * n_;
-  }
-
   const T* at_[kMatrices];
   int n_, left_;
   int64_t step_;
   uint32_t begin_, put_, take_;
-  int period_, row_, skip_;  // of the last matrix
 };
 
 }  // namespace gradus

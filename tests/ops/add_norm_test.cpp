@@ -133,7 +133,7 @@ TEST(AddNorm, RowsOfEveryLength) {
   PoisonAllocations poison;
   for (Device device : test_devices())
     for (DType t : {DType::f32, DType::bf16, DType::f16})
-      for (int64_t C : {1, 8, 33, 256, 264, 768, 769, 1024, 2048, 4096, 8192, 12288})
+      for (int64_t C : {1, 8, 33, 256, 264, 768, 769, 1024, 1536, 2048, 4096, 8192, 12288})
         for (const Case& c : kCases) {
           const int64_t rows = 5;
           Inputs in(rows, C, t, device);
@@ -224,7 +224,8 @@ TEST(AddNorm, ResidualAndBranchShareTheirGradient) {
 TEST(AddNorm, ABranchCanBeShared) {
   for (Device device : test_devices())
     for (DType t : {DType::f32, DType::bf16})
-      for (Shape shape : {Shape{4, 3, 40}, Shape{4, 700, 768}, Shape{4, 3, 33}}) {
+      for (Shape shape :
+           {Shape{4, 3, 40}, Shape{4, 700, 768}, Shape{4, 3, 2048}, Shape{4, 3, 33}}) {
         Generator g(5);
         const Shape columns{shape[2]}, table{shape[1], shape[2]};
         auto leaf = [&](const Shape& s) { return normal(s, g, 0, 1, t, device).requires_grad_(); };

@@ -117,6 +117,19 @@ TEST(LayerNorm, N1_LargeMean) {
       }
 }
 
+// Entries of 4000 ± 8: a variance that is a difference of squares would be wrong in the second decimal.
+TEST(LayerNorm, N1_LargeMeanOfHalfs) {
+  for (Device device : test_devices())
+    for (int64_t C : {768, 2048, 8192}) {
+      Generator g(9);
+      Tensor x = normal({3, C}, g, 4000, 8, DType::f16, device);
+      auto y = [&](DType t) {
+        return layer_norm(cast(x, t), full({C}, 1, t, device), zeros({C}, t, device)).to_vector();
+      };
+      expect_near(y(DType::f16), y(DType::f64), 2 * roundoff(DType::f16));
+    }
+}
+
 TEST(LayerNorm, N2_LargeHalfs) {
   for (Device device : test_devices()) {
     auto row = [&](double v) { return full({4}, v, DType::f16, device); };
@@ -241,7 +254,7 @@ TEST(LayerNorm, SixteenBitParametersAddToAWideMainGradient) {
 TEST(LayerNorm, RowsOfEveryLength) {
   for (Device device : test_devices())
     for (DType t : {DType::f32, DType::bf16})
-      for (int64_t C : {1, 7, 8, 256, 768, 1000, 1024, 2048, 3000, 8192, 9000}) {
+      for (int64_t C : {1, 7, 8, 256, 768, 1000, 1024, 1536, 2048, 3000, 8192, 9000}) {
         Generator g(11);
         Tensor x = normal({5, C}, g, 1, 2, t, device), gamma = normal({C}, g, 1, 0.1, t, device);
         Tensor beta = normal({C}, g, 0, 1, t, device), dy = normal({5, C}, g, 0, 1, t, device);
