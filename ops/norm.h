@@ -32,11 +32,12 @@ struct alignas(2 * sizeof(A)) Moments {
   A mean, r;
 };
 
-/// From d = x − m: the sums of d and d². For RMS norm m = 0 and `sum` is ignored.
+/// From d = x − m: the sums of d and d², of which each entry has the share 1/C. For RMS norm m = 0 and
+/// `sum` is ignored.
 template <class A>
-GRADUS_HD Moments<A> moments(bool centred, A m, A sum, A squares, int64_t n, A epsilon) {
-  A shift = centred ? sum / A(n) : A(0);
-  A variance = squares / A(n) - shift * shift;
+GRADUS_HD Moments<A> moments(bool centred, A m, A sum, A squares, A share, A epsilon) {
+  A shift = centred ? sum * share : A(0);
+  A variance = squares * share - shift * shift;
   if (variance < 0) variance = 0;  // by rounding, in a constant row
   return {m + shift, math::rsqrt(variance + epsilon)};
 }
@@ -55,9 +56,11 @@ struct Normalise {
 template <class A>
 struct Differentiate {
   Moments<A> row;
-  A mean_g, mean_gx;
+  A mean_g, slope;  // r ⟨g ⊙ x̂⟩
+  GRADUS_HD Differentiate(Moments<A> of_row, A g, A gx)
+      : row(of_row), mean_g(g), slope(of_row.r * gx) {}
   GRADUS_HD A operator()(A x, A dy, A gamma) const {
-    return row.r * (gamma * dy - mean_g - (x - row.mean) * row.r * mean_gx);
+    return row.r * (gamma * dy - mean_g - (x - row.mean) * slope);
   }
 };
 
@@ -76,7 +79,8 @@ struct Forward {
   int64_t branch_rows = 0;  // if fewer than `rows`, the branch is repeated
   T* sum = nullptr;
   DropMask mask{};
-  uint64_t first_element = 0;  // of the whole that the mask is of
+  uint64_t first_element = 0;                        // of the whole that the mask is of
+  Compute<T> share = Compute<T>(1) / Compute<T>(n);  // of an entry in a mean
 };
 
 /// The sums over rows are left in parts (number of parts, sums, n): dγ, dβ and, of a branch, the
@@ -85,7 +89,7 @@ template <class T>
 struct Backward {
   int64_t rows, n;
   bool centred;
-  int sums = 2;  // 3 with a branch
+  int sums = 2;             // 3 with a branch
   const T *x, *dy, *gamma;  // x: what was normalised
   const Moments<Compute<T>>* moments;
   T* dx;
@@ -94,6 +98,7 @@ struct Backward {
   DropMask mask{};
   uint64_t first_element = 0;
   Compute<T>* parts = nullptr;
+  Compute<T> share = Compute<T>(1) / Compute<T>(n);
 };
 
 }  // namespace gradus::norm

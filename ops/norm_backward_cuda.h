@@ -50,12 +50,10 @@ __device__ void add_rows_of_block(const A* shared, A* part, int64_t count) {
 }
 
 /// dγ and dβ of a row, and the function that makes dx of it.
-template <class T, int kPacks, class C>
+template <class T, class R, class C>
 __device__ Differentiate<Compute<T>> differentiate_row(const Backward<T>& b,
-                                                       Moments<Compute<T>> row,
-                                                       const Row<T, kPacks>& x,
-                                                       const Row<T, kPacks>& dy,
-                                                       const Row<T, kPacks>& gamma, C& dgamma,
+                                                       Moments<Compute<T>> row, const R& x,
+                                                       const R& dy, const R& gamma, C& dgamma,
                                                        C& dbeta, RowSums<Compute<T>>& sum_row) {
   using A = Compute<T>;
   A sums[2] = {0, 0};  // of g, and of g ⊙ x̂
@@ -69,14 +67,13 @@ __device__ Differentiate<Compute<T>> differentiate_row(const Backward<T>& b,
       },
       dy, gamma);
   sum_row(sums);
-  return {row, b.centred ? sums[0] / A(b.n) : A(0), sums[1] / A(b.n)};
+  return {row, b.centred ? sums[0] * b.share : A(0), sums[1] * b.share};
 }
 
 /// dx of row r and, if the mask drops, the gradient of the branch; adds that of its bias.
-template <Adds kAdds, class T, int kPacks, class C>
+template <Adds kAdds, class T, class R, class C>
 __device__ void write_row(const Backward<T>& b, int64_t r, const Differentiate<Compute<T>>& d,
-                          const Row<T, kPacks>& x, const Row<T, kPacks>& dy,
-                          const Row<T, kPacks>& gamma, const Row<T, kPacks>& ds, C& dbias) {
+                          const R& x, const R& dy, const R& gamma, const R& ds, C& dbias) {
   using A = Compute<T>;
   const bool drops = kAdds == Adds::dropped && b.mask.drops();
   const bool sums = kAdds == Adds::branch || (kAdds == Adds::dropped && !drops && b.sums > 2);
@@ -87,7 +84,7 @@ __device__ void write_row(const Backward<T>& b, int64_t r, const Differentiate<C
   };
   x.put(b.dx + r * b.n, dx, dy, gamma, ds);
   if (!drops) return;
-  RowMask<T, kPacks> mask(b, r);
+  RowMask<T, R::kSlots> mask(b, r);
   auto dbranch = [&](auto slot, int64_t i, A x_i, A dy_i, A gamma_i, A ds_i) {
     const A v = mask(i, d(x_i, dy_i, gamma_i) + ds_i);
     dbias[slot] += v;
@@ -116,19 +113,20 @@ __global__ void __launch_bounds__(512) streamed_backward_kernel(const Backward<T
 
 template <int kPacks>
 constexpr int kBackwardThreads = kPacks == 1 ? 768 : 512;
-template <Adds kAdds, class T, int kPacks>
-using BackwardRows = RowsAhead<T, kPacks, kAdds == Adds::nothing ? 2 : 3, kBackwardThreads<kPacks>>;
+template <Adds kAdds, class T, int kPacks, bool kFull>
+using BackwardRows =
+    RowsAhead<T, kPacks, kFull, kAdds == Adds::nothing ? 2 : 3, kBackwardThreads<kPacks>>;
 
-template <Adds kAdds, class T, int kPacks>
+template <Adds kAdds, class T, int kPacks, bool kFull>
 __global__ void __launch_bounds__(kBackwardThreads<kPacks>, 1)
     backward_kernel(const Backward<T> b) {
   using A = Compute<T>;
-  using R = Row<T, kPacks>;
+  using R = Row<T, kPacks, kFull>;
   constexpr int kInputs = kAdds == Adds::nothing ? 2 : 3;
   extern __shared__ __align__(16) unsigned char shared[];
   const T* inputs[kInputs] = {b.x, b.dy};
   if constexpr (kInputs == 3) inputs[2] = b.ds ? b.ds : b.x;  // fetched for nothing
-  BackwardRows<kAdds, T, kPacks> ahead(shared, inputs, b.rows, b.n);
+  BackwardRows<kAdds, T, kPacks, kFull> ahead(shared, inputs, b.rows, b.n);
   A* part = b.parts + blockIdx.x * b.sums * b.n;
   Columns<A, R::kSlots> dgamma(part, b.n), dbeta(part, b.n), dbias(part, b.n);
   const R gamma(b.gamma, b.n);
@@ -157,6 +155,7 @@ __global__ void __launch_bounds__(kBackwardThreads<kPacks>, 1)
 
 struct BackwardLaunch {
   int packs;  // 0: streamed
+  bool full;
   dim3 threads;
   unsigned blocks;
 };
@@ -168,11 +167,14 @@ BackwardLaunch backward_launch(const Backward<T>& b) {
   constexpr unsigned kMultiprocessors = 132;
   const bool held = is_held<T>(b.n, b.first_element, {b.x, b.dy, b.gamma, b.dx, b.ds, b.dbranch});
   const unsigned one = row_width<T>(b.n, 1), two = row_width<T>(b.n, 2);
-  BackwardLaunch l{0, dim3(std::min(512u, one)), 4 * kMultiprocessors};
-  if (held && one <= 128)
-    l = {1, rows_of(one, kBackwardThreads<1>), kMultiprocessors};
+  auto fills = [&](unsigned width, int packs) {
+    return b.n == int64_t(width) * packs * kPackSize<T>;
+  };
+  BackwardLaunch l{0, false, dim3(std::min(512u, one)), 4 * kMultiprocessors};
+  if (held && one < 128)
+    l = {1, fills(one, 1), rows_of(one, kBackwardThreads<1>), kMultiprocessors};
   else if (held && two <= 512)
-    l = {2, rows_of(two, kBackwardThreads<2>), kMultiprocessors};
+    l = {2, fills(two, 2), rows_of(two, kBackwardThreads<2>), kMultiprocessors};
   const int64_t blocks = (b.rows + l.threads.y - 1) / l.threads.y;
   l.blocks = unsigned(std::min<int64_t>(l.blocks, blocks));
   return l;
@@ -187,16 +189,18 @@ template <Adds kAdds, class T>
 void backward_cuda(Device device, const Backward<T>& b) {
   cudaStream_t stream = cuda::stream(device);
   const BackwardLaunch l = backward_launch(b);
-  auto held = [&]<int kPacks>() {
-    auto kernel = backward_kernel<kAdds, T, kPacks>;
-    const size_t bytes =
-        BackwardRows<kAdds, T, kPacks>::kBytes;  // the sums of the rows fit in, too
+  auto held = [&]<int kPacks, bool kFull>() {
+    auto kernel = backward_kernel<kAdds, T, kPacks, kFull>;
+    // the sums of the rows fit in, too
+    const size_t bytes = BackwardRows<kAdds, T, kPacks, kFull>::kBytes;
     allow_shared(kernel, bytes);
     kernel<<<l.blocks, l.threads, bytes, stream>>>(b);
   };
   if constexpr (sizeof(T) < 8) {
-    if (l.packs == 1) held.template operator()<1>();
-    if (l.packs == 2) held.template operator()<2>();
+    if (l.packs == 1)
+      l.full ? held.template operator()<1, true>() : held.template operator()<1, false>();
+    if (l.packs == 2)
+      l.full ? held.template operator()<2, true>() : held.template operator()<2, false>();
   }
   if (l.packs == 0) streamed_backward_kernel<<<l.blocks, l.threads, 0, stream>>>(b);
   cuda::check_launch("norm backward kernel");

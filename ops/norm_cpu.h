@@ -10,11 +10,12 @@ namespace gradus::norm {
 
 template <class T, class A>
 Moments<A> moments_of_row(bool centred, int64_t n, const T* x, A epsilon) {
+  const A share = A(1) / A(n);
   A m = 0, sum = 0, squares = 0;
   if (centred) {
 #pragma omp simd reduction(+ : m)
     for (int64_t i = 0; i < n; ++i) m += A(x[i]);
-    m /= A(n);
+    m *= share;
   }
 #pragma omp simd reduction(+ : sum, squares)
   for (int64_t i = 0; i < n; ++i) {
@@ -22,7 +23,7 @@ Moments<A> moments_of_row(bool centred, int64_t n, const T* x, A epsilon) {
     sum += d;
     squares += d * d;
   }
-  return moments(centred, m, sum, squares, n, epsilon);
+  return moments(centred, m, sum, squares, share, epsilon);
 }
 
 /// Row r of the sum that is normalised. `words` has room for n.
@@ -78,7 +79,7 @@ Differentiate<A> differentiate_row(const Backward<T>& b, int64_t r) {
     sum_g += g;
     sum_gx += g * ((A(x[i]) - row.mean) * row.r);
   }
-  return {row, b.centred ? sum_g / A(b.n) : A(0), sum_gx / A(b.n)};
+  return {row, b.centred ? sum_g * b.share : A(0), sum_gx * b.share};
 }
 
 /// `sums`: dγ, dβ and, with a branch, the gradient of its bias. `to` is dx, in memory or wide.

@@ -58,11 +58,11 @@ __device__ void normalise_row(const Forward<T>& f, int64_t r, const Row<T, kPack
   } else if (f.centred) {
     x.each([&](auto, A v) { m[0] += v; });
     sum_row(m);
-    m[0] /= A(f.n);
+    m[0] *= f.share;
   }
   x.each([&](auto, A v) { sums[0] += v - m[0], sums[1] += (v - m[0]) * (v - m[0]); });
   sum_row(sums);
-  const Moments<A> row = moments(f.centred, m[0], sums[0], sums[1], f.n, f.epsilon);
+  const Moments<A> row = moments(f.centred, m[0], sums[0], sums[1], f.share, f.epsilon);
   if (threadIdx.x == 0) f.moments[r] = row;
   const Row<T, kPacks, kFull> gamma(f.gamma, f.n), beta(f.beta, f.n);
   x.store(f.y + r * f.n, Normalise<A>{row}, gamma, beta);
@@ -84,18 +84,21 @@ inline constexpr int kForwardPacks = 4, kForwardThreads = 256, kRowThreads = 128
 /// A row for each threadIdx.y. Parameters are read where they are needed, from the nearest cache:
 /// registers that held them would be those of another warp.
 template <Adds kAdds, class T, int kPacks, bool kFull>
-__global__ void __launch_bounds__(kForwardThreads, 4 - int(kAdds))
+__global__ void __launch_bounds__(kForwardThreads, kAdds == Adds::nothing && kFull ? 4
+                                                   : kAdds == Adds::dropped        ? 2
+                                                                                   : 3)
     forward_kernel(const Forward<T> f) {
   using R = Row<T, kPacks, kFull>;
   using A = Compute<T>;
   const int64_t r = first_row();
   if (r >= f.rows) return;
+  const bool shifts = f.centred && kShiftsByFirst<T, kPacks>;
   const bool alone = blockDim.x == 32;  // the warp has the whole row
-  A first = kShiftsByFirst<T, kPacks> && !alone ? first_of_row<kAdds>(f, r) : A(0);
+  A first = shifts && !alone ? first_of_row<kAdds>(f, r) : A(0);
   R x(f.x + r * f.n, f.n);
   if constexpr (kAdds != Adds::nothing)
     add_branch<kAdds>(f, r, x, R(branch_of_row(f, r), f.n), R(f.bias, f.n));
-  if (alone) first = x.first_of_warp();
+  if (shifts && alone) first = x.first_of_warp();
   RowSums<A> sum_row;
   normalise_row(f, r, x, first, sum_row);
 }

@@ -90,7 +90,7 @@ class Row {
     if (!row) return;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (has(k)) pack_[k] = *reinterpret_cast<const uint4*>(row + first(k));
+      if (has(k, n_)) pack_[k] = *reinterpret_cast<const uint4*>(row + first(k));
   }
 
   /// What this thread has of a row, pack by pack.
@@ -106,7 +106,7 @@ class Row {
     narrow(), (others.narrow(), ...);
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (!has(k)) continue;
+      if (!has(k, n_)) continue;
 #pragma unroll
       for (int j = 0; j < V; ++j)
         f(k * V + j, element<T>(pack_[k], j), element<T>(others.pack_[k], j)...);
@@ -119,7 +119,7 @@ class Row {
     narrow(), (others.narrow(), ...);
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (has(k)) *reinterpret_cast<uint4*>(y + first(k)) = packed(k, f, others...);
+      if (has(k, n_)) *reinterpret_cast<uint4*>(y + first(k)) = packed(k, f, others...);
   }
   /// The same of an f(i, x_i, others_i…).
   template <class F, class... Others>
@@ -132,7 +132,7 @@ class Row {
   __device__ void set(T* y, F f, const Others&... others) {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (!has(k)) continue;
+      if (!has(k, n_)) continue;
       pack_[k] = packed(k, f, others...);
       if (y) *reinterpret_cast<uint4*>(y + first(k)) = pack_[k];
     }
@@ -143,12 +143,11 @@ class Row {
     return __shfl_sync(~0u, element<T>(pack_[0], 0), 0);
   }
   static __device__ int64_t column(int slot) { return first(slot / V) + slot % V; }
-  /// The first column of pack k.
+  /// The first column of pack k, and whether a row of n elements has it.
   static __device__ int first(int k) { return (k * int(blockDim.x) + int(threadIdx.x)) * V; }
+  static __device__ bool has(int k, int n) { return kFull || first(k) < n; }
 
  private:
-  __device__ bool has(int k) const { return kFull || first(k) < n_; }
-
   template <class F, class... Others>
   __device__ uint4 packed(int k, F& f, const Others&... others) const {
     Pack<T, V> out;
@@ -294,26 +293,30 @@ class RowSums {
   template <int N>
   __device__ void operator()(A (&v)[N]) {
     static_assert(N <= 2);
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-#pragma unroll
-      for (int i = 0; i < N; ++i) v[i] += __shfl_xor_sync(~0u, v[i], distance);
+    add_lanes(v);
     if (blockDim.x == 32) return;
-    const int warps = int(blockDim.x) / 32, warp = int(threadIdx.x) / 32;
+    const int warps = int(blockDim.x) / 32, warp = int(threadIdx.x) / 32,
+              lane = int(threadIdx.x) % 32;
     A(*row)[2] = memory() + (turn_ ^= kWarps) + int(threadIdx.y) * warps;
-    if (threadIdx.x % 32 == 0)
+    if (lane == 0)
 #pragma unroll
       for (int i = 0; i < N; ++i) row[warp][i] = v[i];
     sync_row();
 #pragma unroll
-    for (int i = 0; i < N; ++i) v[i] = 0;
-    for (int w = 0; w < warps; ++w)
-#pragma unroll
-      for (int i = 0; i < N; ++i) v[i] += row[w][i];
+    for (int i = 0; i < N; ++i) v[i] = lane < warps ? row[lane][i] : A(0);
+    add_lanes(v);
   }
 
  private:
-  static constexpr int kWarps = 32;  // of a block
+  static constexpr int kWarps = 32;  // of a block, at most
+
+  template <int N>
+  static __device__ void add_lanes(A (&v)[N]) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] += __shfl_xor_sync(~0u, v[i], distance);
+  }
   /// Of each warp, twice. (One for all N: it is not in the template.)
   static __device__ A (*memory())[2] {
     __shared__ A parts[2 * kWarps][2];

@@ -37,10 +37,10 @@ __device__ void wait_for_all_but() {
 ///   stage 0   │ pack 0 of every thread │ pack 1 │ … │     being read
 ///   stage 1   │                        │        │   │     on the way
 ///   stage 2   │                        │        │   │     on the way
-template <class T, int kPacks, int kMatrices, int kThreads, int kAhead = 2>
+template <class T, int kPacks, bool kFull, int kMatrices, int kThreads, int kAhead = 2>
 class RowsAhead {
  public:
-  using R = Row<T, kPacks>;
+  using R = Row<T, kPacks, kFull>;
   static constexpr int kStage = kMatrices * kPacks * kThreads * 16, kBytes = (kAhead + 1) * kStage;
 
   __device__ RowsAhead(void* shared, const T* const (&matrices)[kMatrices], int64_t rows, int64_t n)
@@ -66,7 +66,7 @@ class RowsAhead {
     uint4 packs[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k)
-      if (R::first(k) < n_) packs[k] = read_shared(take_ + place(m, k));
+      if (R::has(k, n_)) packs[k] = read_shared(take_ + place(m, k));
     return {packs, n_};
   }
 
@@ -81,7 +81,7 @@ class RowsAhead {
       for (int m = 0; m < kMatrices; ++m) {
 #pragma unroll
         for (int k = 0; k < kPacks; ++k)
-          if (R::first(k) < n_) fetch(put_ + place(m, k), at_[m] + k * int(blockDim.x) * R::V);
+          if (R::has(k, n_)) fetch(put_ + place(m, k), at_[m] + k * int(blockDim.x) * R::V);
         at_[m] += step_;
       }
     }
