@@ -1,6 +1,7 @@
 #pragma once
 // The backward of norms on a GPU. A row has one pack a thread, or two: there are two or three sums for
 // each column, too. While a row is worked on, the next ones are on their way.
+#include "core/early_start.h"
 #include "ops/norm_cuda.h"
 
 #if defined(__CUDACC__)
@@ -143,7 +144,8 @@ __global__ void __launch_bounds__(kBackwardThreads<kPacks>, 1)
     write_row<kAdds>(b, r, d, x, dy, gamma,
                      kInputs == 3 && b.ds ? ahead.row(kInputs - 1) : R(nullptr, b.n), dbias);
   }
-  __syncthreads();  // everyone is done with what was fetched
+  cuda::let_next_start();  // the sum of the parts
+  __syncthreads();         // everyone is done with what was fetched
   A* memory = reinterpret_cast<A*>(shared);
   constexpr int kSums = kInputs;  // dγ, dβ, and dbias where there is a branch
   leave_sums<R>(dgamma, memory, b.n, 0, kSums);

@@ -2,6 +2,7 @@
 
 #include "core/cuda.h"
 #include "core/dtype.h"
+#include "core/early_start.h"
 #include "core/elementwise.h"
 
 namespace gradus {
@@ -59,22 +60,33 @@ void sum_cpu(const SumOfParts<A>& s) {
 
 #if defined(__CUDACC__)
 
-/// 32 columns of one sum a block: each of its 32 warps sums every 32nd part, then warp 0 the warps.
+/// A block has 32 columns of one of the sums. Warp w adds every 32nd part from w on, and then, of column w,
+/// what the 32 warps have. Up to kBatch parts a warp are asked for at once: those of a block a multiprocessor.
 template <class A>
 __global__ void __launch_bounds__(1024) sum_parts_kernel(__grid_constant__ const SumOfParts<A> s) {
+  constexpr int kBatch = 5;
   __shared__ A sums[32][33];
   const Target<A>& target = s.targets[blockIdx.y];
-  const int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
   if (!target.to) return;
+  const int64_t first = int64_t(blockIdx.x) * 32, i = first + threadIdx.x;
+  const A* from = s.parts + (threadIdx.y * s.sums + blockIdx.y) * s.n + i;
+  const int64_t step = 32 * s.sums * s.n;
+  cuda::wait_for_before();
   A sum = 0;
-#pragma unroll 4
-  for (int64_t p = threadIdx.y; i < s.n && p < s.number; p += 32)
-    sum += s.parts[(p * s.sums + blockIdx.y) * s.n + i];
+  for (int left = i < s.n ? int(s.number) - int(threadIdx.y) : 0; left > 0; left -= 32 * kBatch) {
+    A values[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) values[k] = 32 * k < left ? from[k * step] : A(0);
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) sum += values[k];
+    from += kBatch * step;
+  }
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || i >= s.n) return;
-  for (int w = 1; w < 32; ++w) sum += sums[w][threadIdx.x];
-  target.write(i, sum);
+  sum = sums[threadIdx.x][threadIdx.y];
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+  if (threadIdx.x == 0 && first + threadIdx.y < s.n) target.write(first + threadIdx.y, sum);
 }
 
 #endif
@@ -84,8 +96,7 @@ void sum_in(Device device, const SumOfParts<A>& s) {
 #if defined(__CUDACC__)
   if (device.is_cuda()) {
     dim3 grid(unsigned((s.n + 31) / 32), unsigned(s.sums));
-    sum_parts_kernel<<<grid, dim3(32, 32), 0, cuda::stream(device)>>>(s);
-    return cuda::check_launch("sum of parts");
+    return cuda::launch_early<sum_parts_kernel<A>>(grid, dim3(32, 32), cuda::stream(device), s);
   }
 #endif
   check(!device.is_cuda(), "sum_parts: this file was compiled without CUDA");
