@@ -128,6 +128,16 @@ struct Columns {
     for (int u = 0; u < L::kUnits; ++u) values.units[u] = from[u];
     return values;
   }
+  /// Asks for what the warp will read of a row: it is brought to the L2, and no register waits for it.
+  template <class T>
+  __device__ void ask_for(const T* matrix, int64_t row) const {
+#if __CUDA_ARCH__ >= 900
+    const int64_t begin = first - threadIdx.x * V, count = ::min(int64_t(32 * V), length - begin);
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(matrix + row * length + begin),
+                 "r"(int(count * sizeof(T)))
+                 : "memory");
+#endif
+  }
   template <class D, class A>
   __device__ void write(D* matrix, int64_t row, const A (&sum)[V]) const {
     Pack<D, V> pack;
@@ -168,6 +178,10 @@ __global__ void __launch_bounds__(256, kChunkBlocks)
                  position = lane < size ? s.positions[begin + lane] : 0;
   const uint32_t before = __shfl_up_sync(~0u, key, 1);
   unsigned starts = __ballot_sync(~0u, lane < size && (lane == 0 || key != before));
+  if (V > 1 && key < s.table_rows && lane % int(blockDim.y) == int(threadIdx.y)) {
+    columns.ask_for(dy, position);
+    if (add && (starts >> lane & 1)) columns.ask_for(into, key);
+  }
   const bool began_before = begin > 0 && s.keys[begin - 1] == __shfl_sync(~0u, key, 0);
   const bool goes_on =
       begin + size < s.rows && s.keys[begin + size] == __shfl_sync(~0u, key, size - 1);
