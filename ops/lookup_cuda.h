@@ -14,6 +14,7 @@
 // and tail[0] + head[1] + head[2] is summed afterwards. So an id that occurs a thousand times (text
 // has such words) is no longer work for a single warp. And the pieces of a chunk are spread over the
 // warps of a block: most ids are rare, and what takes the time is to wait for their rows.
+#include "core/early_start.h"
 #include "ops/lookup_cpu.h"
 #include "ops/row.h"
 
@@ -170,6 +171,7 @@ template <int V, class T, class D, class A>
 __global__ void __launch_bounds__(256, kChunkBlocks)
     add_chunks_kernel(SortedRows s, const T* dy, int64_t length, D* into, bool add, A* heads,
                       A* tails) {
+  cuda::let_next_start();
   const int lane = int(threadIdx.x);
   const Columns<V> columns(length);
   const int64_t chunk = columns.group, begin = chunk * kChunk;
@@ -211,6 +213,7 @@ __global__ void __launch_bounds__(256, kChunkBlocks)
 template <int V, class D, class A>
 __global__ void __launch_bounds__(256) add_parts_kernel(SortedRows s, int64_t length, D* into,
                                                         bool add, const A* heads, const A* tails) {
+  cuda::wait_for_before();
   const Columns<V> columns(length);
   const int64_t chunk = columns.group * blockDim.y + threadIdx.y;
   const int64_t begin = chunk * kChunk, end = begin + kChunk;
@@ -277,9 +280,10 @@ void add_sorted(Device device, const SortedRows& s, int64_t length, const T* dy,
   const int64_t columns = blocks_for(length, 32 * V);
   add_chunks_kernel<V>
       <<<unsigned(chunks * columns), block, 0, stream>>>(s, dy, length, into, add, heads, tails);
-  add_parts_kernel<V><<<unsigned(blocks_for(chunks, block.y) * columns), block, 0, stream>>>(
-      s, length, into, add, heads, tails);
   cuda::check_launch("add rows");
+  cuda::launch_early<add_parts_kernel<V, D, A>>(
+      unsigned(blocks_for(chunks, block.y) * columns), block, stream, s, length, into, add,
+      static_cast<const A*>(heads), static_cast<const A*>(tails));
 }
 
 template <class T, class D>
