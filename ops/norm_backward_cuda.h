@@ -130,7 +130,6 @@ __global__ void __launch_bounds__(kBackwardThreads<kPacks>, 1)
   BackwardRows<kAdds, T, kPacks, kFull> ahead(shared, inputs, b.rows, b.n);
   A* part = b.parts + blockIdx.x * b.sums * b.n;
   Columns<A, R::kSlots> dgamma(part, b.n), dbeta(part, b.n), dbias(part, b.n);
-  const R gamma(b.gamma, b.n);
   RowSums<A> sum_row;
   int64_t r = first_row();
   Moments<A> next{};
@@ -139,9 +138,11 @@ __global__ void __launch_bounds__(kBackwardThreads<kPacks>, 1)
     const Moments<A> row = next;
     if (r + row_step() < b.rows) next = b.moments[r + row_step()];
     ahead.step();
-    const R x = ahead.row(0), dy = ahead.row(1);
-    const auto d = differentiate_row(b, row, x, dy, gamma, dgamma, dbeta, sum_row);
-    write_row<kAdds>(b, r, d, x, dy, gamma,
+    const R x = ahead.row(0);
+    const auto d =
+        differentiate_row(b, row, x, ahead.row(1), R(b.gamma, b.n), dgamma, dbeta, sum_row);
+    // dy and γ once more: the compiler would keep what it made of them, in registers that it lacks.
+    write_row<kAdds>(b, r, d, x, ahead.row(1), R(b.gamma, b.n),
                      kInputs == 3 && b.ds ? ahead.row(kInputs - 1) : R(nullptr, b.n), dbias);
   }
   cuda::let_next_start();  // the sum of the parts
