@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(512) streamed_forward_kernel(const Forward<T> 
   }
 }
 
-inline constexpr int kForwardPacks = 4, kForwardThreads = 256, kRowThreads = 128;
+inline constexpr int kForwardPacks = 4, kForwardThreads = 256;
 
 /// A row for each threadIdx.y. Parameters are read where they are needed, from the nearest cache:
 /// registers that held them would be those of another warp.
@@ -114,7 +114,7 @@ void forward_cuda(Device device, const Forward<T>& f) {
       auto kernel = fills(4)   ? forward_kernel<kAdds, T, 4, true>
                     : fills(3) ? forward_kernel<kAdds, T, 3, true>
                                : forward_kernel<kAdds, T, 4, false>;
-      const dim3 threads = rows_of(width, kRowThreads);
+      const dim3 threads = rows_of(width, kForwardThreads);
       const int64_t blocks = (f.rows + threads.y - 1) / threads.y;
       kernel<<<unsigned(blocks), threads, 0, stream>>>(f);
       return cuda::check_launch("norm kernel");
