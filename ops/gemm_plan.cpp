@@ -1,7 +1,9 @@
 #include "ops/gemm_plan.h"
 
 #if defined(GRADUS_CUDA)
+#include <algorithm>
 #include <bit>
+#include <cstring>
 #include <sstream>
 
 namespace gradus::lt {
@@ -155,6 +157,36 @@ std::vector<cublasLtMatmulAlgo_t> algorithms(cublasLtHandle_t handle, const Plan
     if (found[size_t(i)].state == CUBLAS_STATUS_SUCCESS) result.push_back(found[size_t(i)].algo);
   check(!result.empty(), "gemm: cuBLASLt has no algorithm for ", g.m, " × ", g.n, " × ", g.k);
   return result;
+}
+
+bool fits(cublasLtHandle_t handle, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) {
+  cublasLtMatmulHeuristicResult_t result{};
+  return cublasLtMatmulAlgoCheck(handle, plan.operation.get(), plan.a.get(), plan.b.get(),
+                                 plan.c.get(), plan.c.get(), &algorithm,
+                                 &result) == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= kWorkspace;
+}
+
+std::vector<cublasLtMatmulAlgo_t> with_variants(cublasLtHandle_t handle, const Plan& plan,
+                                                std::vector<cublasLtMatmulAlgo_t> named) {
+  std::vector<cublasLtMatmulAlgo_t> all = named;
+  auto add = [&](cublasLtMatmulAlgo_t a, uint16_t cluster, uint32_t swizzle) {
+    auto set = [&](cublasLtMatmulAlgoConfigAttributes_t what, const auto& value) {
+      return cublasLtMatmulAlgoConfigSetAttribute(&a, what, &value, sizeof value) ==
+             CUBLAS_STATUS_SUCCESS;
+    };
+    if (!set(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, cluster) ||
+        !set(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, swizzle))
+      return;
+    const auto is_a = [&](const auto& b) { return memcmp(&a, &b, sizeof a) == 0; };
+    if (!fits(handle, plan, a) || std::any_of(all.begin(), all.end(), is_a)) return;
+    all.push_back(a);
+  };
+  for (const cublasLtMatmulAlgo_t& a : named)
+    for (int cluster = CUBLASLT_CLUSTER_SHAPE_1x1x1; cluster <= CUBLASLT_CLUSTER_SHAPE_4x4x1;
+         ++cluster)
+      for (uint32_t swizzle : {0, 1}) add(a, uint16_t(cluster), swizzle);
+  return all;
 }
 
 cublasStatus_t Call::run(const cublasLtMatmulAlgo_t& algorithm) const {

@@ -75,6 +75,12 @@ Plan make_plan(const Gemm& g, const Epilogue& e);
 /// when there is none.
 std::vector<cublasLtMatmulAlgo_t> algorithms(cublasLtHandle_t handle, const Plan& plan,
                                              const Gemm& g, const Operands& x, int count);
+/// Whether cuBLASLt takes this algorithm for such a product, with the workspace that there is.
+bool fits(cublasLtHandle_t handle, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm);
+/// `named`, and each of them with other clusters of blocks and the other order of tiles, as far as cuBLASLt
+/// takes it: it names some eight itself, and one in three products is a few percent faster so.
+std::vector<cublasLtMatmulAlgo_t> with_variants(cublasLtHandle_t handle, const Plan& plan,
+                                                std::vector<cublasLtMatmulAlgo_t> named);
 
 /// One product, to be run with any algorithm: D ← α … + β C.
 struct Call {

@@ -1,12 +1,12 @@
 // Timing algorithms against each other.
 //
-// The clock of a GPU drifts by more than algorithms differ. So all take turns: kRounds times around, and
-// the median of each counts. Those far behind after one turn are dropped. A turn starts with a product
-// that is not timed, during which the others queue up, so that the host's time is not measured.
+// The clock of a GPU drifts by more than algorithms differ. So all take turns: once around, after which the
+// best few stay, and these kRounds times around; the median of each counts. A turn starts with a product that
+// is not timed, during which the others queue up, so that the host's time is not measured.
 //
 // Large products draw more power than a GPU is given, and it lowers its clock until they do not. Which
-// algorithm is the fastest then depends on how much energy it takes. So the best few of the large ones run
-// again, each for as long as it takes the clock to settle, and only then against time.
+// algorithm is the fastest then depends on how much energy it takes. So of large products the best run once
+// more, each for as long as it takes the clock to settle, and only then against time.
 //
 // A turn is a CUDA graph. For some algorithms cuBLASLt clears counters first, and there that costs more than
 // in a stream: kernels that follow each other start without a pause, what is not a kernel lies between.
@@ -14,7 +14,6 @@
 
 #if defined(GRADUS_CUDA)
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -24,14 +23,12 @@
 namespace gradus::lt {
 namespace {
 
-constexpr int kCandidates = 16, kRounds = 9;
-constexpr double kFarBehind = 1.3;    // times the best
+constexpr int kNamed = 16, kFinalists = 10, kRounds = 9;
 constexpr double kWorthwhile = 0.99;  // of the first one's time: else that stays
 constexpr double kTurn = 800;         // microseconds
 constexpr double kLarge = 100;        // microseconds from which on a product is a large one
-constexpr double kClose = 1.06;       // times the best: what runs again
-constexpr double kSettle = 40000, kLongTurn = 40000;  // microseconds
-constexpr int kLongRounds = 3;
+constexpr int kLast = 5, kLongRounds = 3;
+constexpr double kLongTurn = 40000;  // microseconds: before time is taken, and again while it is
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 using Algorithms = std::vector<cublasLtMatmulAlgo_t>;
@@ -66,15 +63,15 @@ struct Repeats {
   void run(cudaStream_t stream) const { check(cudaGraphLaunch(graph, stream), "timing a product"); }
 };
 
-/// Microseconds of a product, or kNever where it cannot be run so; after it ran `before` times `repeats`
-/// times.
-double turn(const Call& call, const cublasLtMatmulAlgo_t& algorithm, int repeats, int before = 0) {
+/// Microseconds of a product, or kNever where it cannot be run so. `settled`: after as long a turn before.
+double turn(const Call& call, const cublasLtMatmulAlgo_t& algorithm, int repeats,
+            bool settled = false) {
   if (call.run(algorithm) != CUBLAS_STATUS_SUCCESS) return kNever;
   const Repeats calls(call, algorithm, repeats);
   check(cudaGraphUpload(calls.graph, call.stream), "timing a product");
   if (call.run(algorithm) != CUBLAS_STATUS_SUCCESS) return kNever;
   Event begin, end;
-  for (int i = 0; i < before; ++i) calls.run(call.stream);
+  if (settled) calls.run(call.stream);
   begin.record(call.stream);
   calls.run(call.stream);
   end.record(call.stream);
@@ -84,40 +81,51 @@ double turn(const Call& call, const cublasLtMatmulAlgo_t& algorithm, int repeats
   return double(ms) * 1000 / repeats;
 }
 
-/// Microseconds of each algorithm; kNever of those that fail or are far behind.
-std::vector<double> measure(const Call& call, const Algorithms& algorithms) {
-  std::vector<double> once;
-  for (const auto& a : algorithms) once.push_back(turn(call, a, 1));
-  double best = *std::min_element(once.begin(), once.end());
-  check(best < kNever, "gemm: every algorithm that cuBLASLt named for this product fails");
-  int repeats = int(std::clamp(kTurn / best, 1.0, 20.0));
-  std::vector<std::vector<double>> times(algorithms.size());
-  for (int round = 0; round < kRounds; ++round)
-    for (size_t i = 0; i < algorithms.size(); ++i)
-      if (once[i] < kFarBehind * best) times[i].push_back(turn(call, algorithms[i], repeats));
-  std::vector<double> medians;
-  for (auto& t : times) {
-    std::sort(t.begin(), t.end());
-    medians.push_back(t.empty() ? kNever : t[t.size() / 2]);
-  }
-  if (medians[0] == kNever) medians[0] = once[0];
-  return medians;
+/// A turn of how many products fills `time`.
+int repeats_in(double time, double product, int most) {
+  return int(std::clamp(time / product, 1.0, double(most)));
 }
 
-/// Of large products: the times of those close to the best, at the clock that each settles at.
-void measure_settled(const Call& call, const Algorithms& algorithms, std::vector<double>& times) {
-  const double best = *std::min_element(times.begin(), times.end());
-  if (best < kLarge) return;
-  const int repeats = int(kLongTurn / best), before = int(std::ceil(kSettle / kLongTurn));
-  std::vector<std::vector<double>> settled(algorithms.size());
-  for (int round = 0; round < kLongRounds; ++round)
-    for (size_t i = 0; i < algorithms.size(); ++i)
-      if (times[i] < kClose * best || i == 0)
-        settled[i].push_back(turn(call, algorithms[i], repeats, before));
-  for (size_t i = 0; i < algorithms.size(); ++i) {
-    std::sort(settled[i].begin(), settled[i].end());
-    times[i] = settled[i].empty() ? kNever : settled[i][settled[i].size() / 2];
+double median(std::vector<double> times) {
+  std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+/// The `count` best of those that can be run, and always the first.
+std::vector<size_t> best_of(const std::vector<double>& times, size_t count) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < times.size(); ++i)
+    if (times[i] < kNever) order.push_back(i);
+  std::sort(order.begin(), order.end(), [&](size_t i, size_t j) { return times[i] < times[j]; });
+  order.resize(std::min(order.size(), count));
+  if (times[0] < kNever && std::find(order.begin(), order.end(), 0) == order.end())
+    order.push_back(0);
+  return order;
+}
+
+/// Microseconds of each algorithm; kNever of those that fail or drop out.
+std::vector<double> measure(const Call& call, const Algorithms& algorithms) {
+  std::vector<double> times;
+  int few = 1;
+  for (const auto& a : algorithms) {
+    times.push_back(turn(call, a, few));
+    if (times.size() == 1) few = repeats_in(kTurn, times[0], 4);
   }
+  std::vector<size_t> left = best_of(times, kFinalists);
+  check(!left.empty(), "gemm: every algorithm that cuBLASLt named for this product fails");
+  // rounds: how often each that is left has a turn of `repeats` products. The others drop out.
+  auto compete = [&](int rounds, int repeats, bool settled) {
+    std::vector<std::vector<double>> turns(times.size());
+    for (int round = 0; round < rounds; ++round)
+      for (size_t i : left) turns[i].push_back(turn(call, algorithms[i], repeats, settled));
+    for (size_t i = 0; i < times.size(); ++i)
+      times[i] = turns[i].empty() ? kNever : median(std::move(turns[i]));
+  };
+  compete(kRounds, repeats_in(kTurn, times[left[0]], 20), false);
+  left = best_of(times, kLast);
+  if (times[left[0]] >= kLarge)
+    compete(kLongRounds, repeats_in(kLongTurn, times[left[0]], 1000), true);
+  return times;
 }
 
 /// Memory like that of C, aligned like it.
@@ -135,7 +143,6 @@ GemmChoice time_all(Call call, Device device, const Algorithms& algorithms) {
   std::optional<Scratch> scratch;
   if (call.g.beta != 0) call.d = scratch.emplace(call.g, device).data;
   std::vector<double> times = measure(call, algorithms);
-  measure_settled(call, algorithms, times);
   size_t best = size_t(std::min_element(times.begin(), times.end()) - times.begin());
   if (times[best] > kWorthwhile * times[0]) best = 0;
   GemmChoice choice{.time = times[best], .time_of_first = times[0]};
@@ -160,14 +167,8 @@ bool is_captured(cudaStream_t stream) {
 cublasLtMatmulAlgo_t checked(const Call& call, const GemmChoice& choice,
                              const std::string& product) {
   cublasLtMatmulAlgo_t algorithm = algorithm_of(choice);
-  cublasLtMatmulHeuristicResult_t result{};
-  cublasStatus_t status = cublasLtMatmulAlgoCheck(
-      call.handle, call.plan.operation.get(), call.plan.a.get(), call.plan.b.get(),
-      call.plan.c.get(), call.plan.c.get(), &algorithm, &result);
-  check(status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kWorkspace,
-        "gemm: the stored algorithm for ", product, " is refused by cuBLASLt (",
-        cublasLtGetStatusString(status),
-        "); delete the file of the GemmTuning, and it is timed again");
+  check(fits(call.handle, call.plan, algorithm), "gemm: the stored algorithm for ", product,
+        " is refused by cuBLASLt; delete the file of the GemmTuning, and it is timed again");
   return algorithm;
 }
 
@@ -179,13 +180,13 @@ std::string machine(Device device) {
 
 Chosen choose(const Call& call, Device device, const std::string& machine,
               const Epilogue& epilogue) {
-  auto first = [&](int n) { return algorithms(call.handle, call.plan, call.g, call.x, n); };
+  auto named = [&](int n) { return algorithms(call.handle, call.plan, call.g, call.x, n); };
   GemmTuning* tuning = GemmTuning::current();
-  if (!tuning) return {first(1)[0], true};
+  if (!tuning) return {named(1)[0], true};
   const std::string product = describe(call.g, call.x, epilogue);
   if (auto choice = tuning->find(machine, product)) return {checked(call, *choice, product), true};
-  if (is_captured(call.stream)) return {first(1)[0], false};
-  GemmChoice fastest = time_all(call, device, first(kCandidates));
+  if (is_captured(call.stream)) return {named(1)[0], false};
+  GemmChoice fastest = time_all(call, device, with_variants(call.handle, call.plan, named(kNamed)));
   return {algorithm_of(tuning->keep(machine, product, fastest)), true};
 }
 
