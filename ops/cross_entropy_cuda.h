@@ -27,8 +27,7 @@ struct Running {
     s *= exp_for<T>(m - z);  // a larger z makes s smaller
     m = z;
   }
-  __device__ void add(A z) { s += exp_for<T>(z - m); }
-  /// raise(z) and add(z), by one power and without a branch.
+  /// raise(z), and z added, by one power and without a branch.
   __device__ void take(A z) {
     const A e = exp_for<T>(z > m ? m - z : z - m);
     s = z > m ? s * e + 1 : s + e;
@@ -132,6 +131,23 @@ class HeldRow {
   const T* row_;
 };
 
+/// e^{z − m} for z ≤ m, and for results that are rounded to T: as 2^{z log₂e − m log₂e}, in two instructions.
+/// Where m is so large that the product might overflow, z is m or e^{z − m} is 0; so is 2^{z − m}.
+template <class T>
+struct PowerOf {
+  using A = Compute<T>;
+  A m, factor, product;
+  __device__ explicit PowerOf(A m)
+      : m(m), factor(fabs(m) < A(1e38) ? A(1.44269504) : A(1)), product(m * factor) {}
+  __device__ A operator()(A z) const {
+    if constexpr (sizeof(T) == 2) {
+      return exp2_fast(fmaf(z, factor, -product));
+    } else {
+      return math::exp(z - m);
+    }
+  }
+};
+
 template <class T, class I>
 __global__ void __launch_bounds__(1024)
     held_kernel(const Rows<T, I> in, int kept, cuda::DeviceError* error) {
@@ -164,8 +180,9 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
         for (int j = 1; j < V; ++j) largest = Largest{}(largest, element<T>(pack, j));
         sums.raise(largest);
+        const PowerOf<T> power(sums.m);
 #pragma unroll
-        for (int j = 0; j < V; ++j) sums.add(element<T>(pack, j));
+        for (int j = 0; j < V; ++j) sums.s += power(element<T>(pack, j));
         if (in.smoothing > 0)
 #pragma unroll
           for (int j = 0; j < V; ++j) sums.sum_z += element<T>(pack, j);
@@ -179,16 +196,19 @@ __global__ void __launch_bounds__(1024)
     sums.join();
     if (threadIdx.x == 0) in.write(r, sums.m, sums.s, sums.sum_z, z_t);
     const Gradient<A> gradient(in, sums.s);
+    const PowerOf<T> power(sums.m);
     const int target = int(in.target[r]);
     T* dz = in.dz + r * in.n;
 #pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {
       row.each_pack(stage, [&](int i, const uint4& pack) {
-        const int at = target - row.column(i);
         Pack<T, V> out;
 #pragma unroll
-        for (int j = 0; j < V; ++j)
-          out.v[j] = T(gradient(exp_for<T>(element<T>(pack, j) - sums.m), j == at));
+        for (int j = 0; j < V; ++j) out.v[j] = T(gradient(power(element<T>(pack, j)), false));
+        if (const int at = target - row.column(i); at >= 0 && at < V)
+#pragma unroll
+          for (int j = 0; j < V; ++j)
+            if (j == at) out.v[j] = T(gradient(power(element<T>(pack, j)), true));
         store_pack(dz + row.column(i), out);
       });
       fetch_next(stage);

@@ -333,6 +333,30 @@ TEST(CrossEntropy, RowsThatFollowEachOtherOnAGpu) {
   }
 }
 
+// m log₂e is then no number; and so many that each thread of a GPU's kernel sees several.
+TEST(CrossEntropy, LogitsNearTheEndOfTheirRange) {
+  constexpr int64_t C = 4096;
+  for (Device device : test_devices())
+    for (DType t : {DType::f32, DType::bf16})
+      for (double low : {-kInf, -3.3e38, -2e38})
+        for (double high : {-1.5e38, 0.0, 1.5e38, 3.3e38}) {
+          Values z(2 * C, low);
+          z[C + 5] = z[C + 4000] = high;  // row 0 is even: p = 1/C, or none at all
+          Result got = run(z, {2, C}, {7, 5}, {.reduction = Reduction::sum}, t, device);
+          const bool even = low > -kInf;
+          if (even)
+            EXPECT_NEAR(got.loss, std::log(C) + std::log(2), 1e-4);
+          else
+            EXPECT_EQ(got.loss, kInf);
+          for (int64_t j : {0, 7, 5, 4000}) {
+            const double in_row_0 = even ? 1.0 / C - (j == 7) : 0;
+            const double in_row_1 = (j == 5 || j == 4000 ? 0.5 : 0) - (j == 5);
+            EXPECT_NEAR(got.dz[j], in_row_0, gradient_tolerance(t)) << low << " " << j;
+            EXPECT_NEAR(got.dz[C + j], in_row_1, gradient_tolerance(t)) << low << " " << high;
+          }
+        }
+}
+
 TEST(CrossEntropy, WrongUseSaysWhatWasExpected) {
   Tensor z = zeros({2, 3}), t = zeros({2}, DType::i64);
   EXPECT_THROW(cross_entropy(z, zeros({3}, DType::i64)), Error);
