@@ -91,7 +91,7 @@ double median(std::vector<double> times) {
   return times[times.size() / 2];
 }
 
-/// The `count` best of those that can be run, and always the first.
+/// The `count` best of those that can be run, and always the first if that can. Error where none can.
 std::vector<size_t> best_of(const std::vector<double>& times, size_t count) {
   std::vector<size_t> order;
   for (size_t i = 0; i < times.size(); ++i)
@@ -100,6 +100,7 @@ std::vector<size_t> best_of(const std::vector<double>& times, size_t count) {
   order.resize(std::min(order.size(), count));
   if (times[0] < kNever && std::find(order.begin(), order.end(), 0) == order.end())
     order.push_back(0);
+  check(!order.empty(), "gemm: every algorithm that cuBLASLt named for this product fails");
   return order;
 }
 
@@ -112,7 +113,6 @@ std::vector<double> measure(const Call& call, const Algorithms& algorithms) {
     if (times.size() == 1) few = repeats_in(kTurn, times[0], 4);
   }
   std::vector<size_t> left = best_of(times, kFinalists);
-  check(!left.empty(), "gemm: every algorithm that cuBLASLt named for this product fails");
   // rounds: how often each that is left has a turn of `repeats` products. The others drop out.
   auto compete = [&](int rounds, int repeats, bool settled) {
     std::vector<std::vector<double>> turns(times.size());
@@ -145,7 +145,9 @@ GemmChoice time_all(Call call, Device device, const Algorithms& algorithms) {
   std::vector<double> times = measure(call, algorithms);
   size_t best = size_t(std::min_element(times.begin(), times.end()) - times.begin());
   if (times[best] > kWorthwhile * times[0]) best = 0;
-  GemmChoice choice{.time = times[best], .time_of_first = times[0]};
+  // Where the first one cannot be run, the best takes its place: kNever is no number in a file.
+  GemmChoice choice{.time = times[best],
+                    .time_of_first = times[0] < kNever ? times[0] : times[best]};
   static_assert(sizeof choice.algorithm == sizeof(cublasLtMatmulAlgo_t));
   memcpy(&choice.algorithm, &algorithms[best], sizeof choice.algorithm);
   return choice;
