@@ -19,7 +19,8 @@ __device__ inline void let_next_start() {
 #endif
 }
 /// Until the kernel before has ended, and what it wrote can be seen. Each block must call it before it
-/// touches memory that others write or read.
+/// touches memory that others write or read. At least one block must call it: the kernel after this one
+/// waits for this one alone, and relies on it for what was before.
 __device__ inline void wait_for_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,6 +1,6 @@
 #pragma once
 // Gradients of what all rows of a matrix share, γ, β and a bias: sums over its rows. A kernel leaves
-// sums of some of the rows each, and these parts are added in order: the same bits on each run.
+// sums of some of the rows each, and these parts are added in a fixed order: the same bits on each run.
 #include <vector>
 
 #include "autograd/node.h"

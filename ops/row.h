@@ -209,7 +209,6 @@ class Row<T, 0, false> {
         boundary(y, others.row_...), [&](int64_t i) { y[i] = T(f(i, read(i), others.read(i)...)); },
         [&](int64_t i) { pass(i, load(i), others.load(i)...); });
   }
-  __device__ Compute<T> first_of_warp() const { return read(0); }
   /// The row is y from now on.
   template <class F, class... Others>
   __device__ void set(T* y, F f, const Others&... others) {

@@ -25,9 +25,8 @@
 namespace gradus::parallel {
 
 struct NcclWatch {
-  double timeout =
-      20;           // seconds that one operation may take on the device, or those of a WaitLimit
-  std::string who;  // "rank 1 of dp of ranks 0, 1"
+  double timeout = 20;  // seconds that an operation may take on the device, or those of a WaitLimit
+  std::string who;      // "rank 1 of dp of ranks 0, 1"
   std::function<std::string()> host;  // why the host's group has failed; empty: it has not
   std::function<void(const std::string&)> tell;  // the host's group, what was found
 };
