@@ -126,7 +126,9 @@ struct AddedBias {
   Tensors backward_recorded(const Tensor& dy, Needs need) {
     return {dy, need[1] ? sum(flatten(dy), {0, 1}) : Tensor{}};
   }
-  static Tensor flatten(const Tensor& x) { return reshape(x, {x.size(0), x.size(1), -1}); }
+  static Tensor flatten(const Tensor& x) {
+    return reshape(x, {x.size(0), x.size(1), x.size(2) * x.size(3) * x.size(4)});
+  }
 };
 
 }  // namespace
@@ -141,7 +143,7 @@ UnpackedHeads unpack_heads(const Tensor& packed) {
   int64_t B = packed.size(0), T = packed.size(1), d = packed.size(4), n = packed.size(3) - 2;
   Tensors parts = split(packed, {n, 1, 1}, 3);
   auto heads_first = [&](const Tensor& x) {
-    return permute(reshape(x, {B, T, -1, d}), {0, 2, 1, 3});
+    return permute(reshape(x, {B, T, x.size(2) * x.size(3), d}), {0, 2, 1, 3});
   };
   return {heads_first(parts[0]), heads_first(parts[1]), heads_first(parts[2])};
 }
@@ -154,7 +156,7 @@ Tensor merge_heads(const Tensor& x) {
 Tensor self_attention(const Tensor& packed, SelfAttentionOptions o) {
   check_packed(packed);
   check_map("self_attention: head_rows", o.head_rows);
-  const int64_t columns = packed.numel() / std::max<int64_t>(1, packed.size(0) * packed.size(1));
+  const int64_t columns = packed.size(2) * packed.size(3) * packed.size(4);
   check(!o.bias || (o.bias.shape() == Shape{columns} && o.bias.dtype() == packed.dtype() &&
                     o.bias.device() == packed.device()),
         "self_attention: bias ", o.bias.describe(), "; needed are ", columns,
@@ -172,6 +174,12 @@ Tensor self_attention(const Tensor& packed, SelfAttentionOptions o) {
   UnpackedHeads heads = unpack_heads(o.bias ? apply(AddedBias{}, packed, o.bias) : packed);
   if (o.rope) heads.q = rope(heads.q, *o.rope), heads.k = rope(heads.k, *o.rope);
   return merge_heads(attention(heads.q, heads.k, heads.v, o));
+}
+
+static Tensor with_bias(const Tensor& packed, const Tensor& bias) {
+  SelfAttentionOptions o;
+  o.bias = bias;
+  return self_attention(packed, o);
 }
 
 static const Gradcheck checks[] = {
@@ -194,13 +202,13 @@ static const Gradcheck checks[] = {
     {"added_bias",
      [](Sampler& s) {
        Tensor x = s.normal({2, 3, 4}), w = s.normal({18, 4}) * 0.5, b = s.normal({18});
-       return self_attention(reshape(linear(x, w, b.detach()), {2, 3, 2, 3, 3}), {.bias = b});
+       return with_bias(reshape(linear(x, w, b.detach()), {2, 3, 2, 3, 3}), b);
      }},
     {"self_attention",
      [](Sampler& s) {
        Tensor x = s.normal({2, 3, 4}), w = s.normal({192, 4}) * 0.5, b = s.normal({192});
        Tensor packed = reshape(linear(x, w, b.detach()), {2, 3, 1, 3, 64});
-       return self_attention(packed, {.bias = b});
+       return with_bias(packed, b);
      },
      false, 64},
 };

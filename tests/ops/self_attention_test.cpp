@@ -83,11 +83,60 @@ TEST(SelfAttention, LeavesItsInputAloneUnlessItMayOverwriteIt) {
   }
 }
 
+// Two micro-batches: of a main gradient the first backward writes what is there, the second adds. The bias is
+// used a second time, outside of attention. Tolerance: see EqualsItsParts.
+TEST(SelfAttention, TheGradientOfItsBiasAddsToAMainGradient) {
+  const int64_t B = 2, T = 70, d = 64, columns = 3 * d;
+  for (Device device : test_devices())
+    for (DType type : {DType::f32, DType::bf16, DType::f16})
+      for (bool turned : {false, true}) {
+        SelfAttentionOptions o{{.causal = true}};
+        if (turned) o.rope = RopeOptions{};
+        Tensor bias = zeros({columns}, type, device).requires_grad_();
+        bias.set_main_grad(full({columns}, NAN, DType::f32, device));
+        Tensor want = zeros({columns}, DType::f64);
+        for (uint64_t batch : {1, 2}) {
+          const auto rounded = [&](const Shape& shape, uint64_t seed) {
+            return cast(cast(random(shape, seed * batch), type), DType::f64);
+          };
+          Tensor packed = rounded({B, T, 1, 3, d}, 3), dy = rounded({B, T, d}, 5);
+          Tensor besides = rounded({columns}, 7);
+          SelfAttentionOptions own = o;
+          own.bias = bias;
+          self_attention(to(cast(packed, type), device), own).backward(to(cast(dy, type), device));
+          (bias * 1).backward(to(cast(besides, type), device));
+
+          packed.requires_grad_();
+          formula(packed, o).backward(dy);
+          want = want + reshape(sum(packed.grad(), {0, 1}), {columns}) + besides;
+        }
+        EXPECT_LT(distance(bias.grad(), want), 24 * roundoff(type)) << device << " " << type;
+      }
+}
+
+TEST(SelfAttention, OfNoTokensIsEmpty) {
+  for (Device device : test_devices())
+    for (DType type : {DType::f32, DType::bf16})
+      for (Shape shape : {Shape{0, 3, 2, 3, 64}, Shape{2, 0, 2, 3, 64}}) {
+        Tensor x = zeros(shape, type, device).requires_grad_();
+        Tensor bias = zeros({384}, type, device).requires_grad_();
+        SelfAttentionOptions o;
+        o.bias = bias;
+        Tensor y = self_attention(x, o);
+        ASSERT_EQ(y.shape(), (Shape{shape[0], shape[1], 128}));
+        y.backward(zeros(y.shape(), type, device));
+        EXPECT_EQ(x.grad().shape(), shape);
+        EXPECT_EQ(bias.grad().to_vector(), std::vector<double>(384, 0));
+      }
+}
+
 TEST(SelfAttention, WrongUseSaysWhatWasExpected) {
   EXPECT_THROW(self_attention(Tensor()), Error);
   EXPECT_THROW(self_attention(zeros({2, 3, 4, 5})), Error);
   EXPECT_THROW(self_attention(zeros({2, 3, 1, 2, 4})), Error);
-  EXPECT_THROW(self_attention(zeros({2, 3, 1, 3, 4}), {.bias = zeros({4})}), Error);
+  SelfAttentionOptions o;
+  o.bias = zeros({4});
+  EXPECT_THROW(self_attention(zeros({2, 3, 1, 3, 4}), o), Error);
   EXPECT_THROW(merge_heads(zeros({2, 3, 4})), Error);
 }
 
