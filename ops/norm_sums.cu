@@ -119,7 +119,7 @@ std::vector<Tensor> sum_parts(const Tensor& parts, DType dtype, const std::vecto
         const bool add = into && need.into->beta() != 0;
         const Tensor to =
             into ? need.into->buffer : (results[k] = empty({n}, dtype, parts.device()));
-        to.will_write("norm");
+        to.will_write("sum_parts");
         s.targets[k] = {to.raw(), to.dtype(), add};
         any = true;
       }
