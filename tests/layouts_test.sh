@@ -57,6 +57,8 @@ expect 1 "step 1.*step 12"
 # All layouts at once.
 run train "${tiny[@]}" --check-layouts --ranks 4
 expect 0 "tp 2 × dp 2, sp, zero, 2 micro-batches .* ok" "([0-9]+) of \1 layouts have the gradients"
+run train "${tiny[@]}" --check-layouts --ranks 2 --accumulate 4
+expect 0 "tp 2 × dp 1, sp, 4 micro-batches .* ok" "4 of 4 layouts have the gradients"
 [ ! -e runs ] || { echo "--check-layouts left runs"; bad=1; }
 
 # What does not fit is said before anything is made.

@@ -53,7 +53,8 @@ void print_row(std::ostream& out, const Settings& s, const ConsistencyReport& re
 
 }  // namespace
 
-std::vector<Settings> layouts_of(const Settings& settings, int64_t most) {
+std::vector<Settings> layouts_of(const Settings& settings, int64_t most,
+                                 const std::vector<int64_t>& micro_batches) {
   std::vector<Settings> list;
   const auto add = [&](int64_t tp, int64_t dp, bool sp, bool zero, int64_t parts) {
     if ((sp && tp == 1) || (zero && dp == 1)) return;
@@ -65,7 +66,7 @@ std::vector<Settings> layouts_of(const Settings& settings, int64_t most) {
     for (int64_t tp = 1; tp <= ranks; tp *= 2)
       for (bool sp : {false, true})
         for (bool zero : {false, true})
-          for (int64_t parts : {1, 2}) add(tp, ranks / tp, sp, zero, parts);
+          for (int64_t parts : micro_batches) add(tp, ranks / tp, sp, zero, parts);
   return list;
 }
 
@@ -98,9 +99,8 @@ Settings for_gradients(Settings s) {
   return s;
 }
 
-bool check_layouts(const Settings& settings, const TrainingData& data, int64_t most_ranks,
+bool check_layouts(const std::vector<Settings>& layouts, const TrainingData& data,
                    std::ostream& out, const std::string& device) {
-  const std::vector<Settings> layouts = layouts_of(for_gradients(settings), most_ranks);
   check(!layouts.empty(), "the settings fit no layout");
   const Scratch scratch;
   const CheckpointReader alone = train_layout(layouts[0], data, 1, scratch.path() + "/0", device);

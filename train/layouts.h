@@ -9,8 +9,9 @@
 namespace gradus::train {
 
 /// The settings on 1, 2, 4 … ranks, `most` at most, in every way that fits: tp × dp, with and without
-/// sequence parallelism and ZeRO-1, in 1 and 2 micro-batches. The first one is that of one rank.
-std::vector<Settings> layouts_of(const Settings& settings, int64_t most);
+/// sequence parallelism and ZeRO-1, in each of these numbers of micro-batches. The first one is of one rank.
+std::vector<Settings> layouts_of(const Settings& settings, int64_t most,
+                                 const std::vector<int64_t>& micro_batches);
 
 /// "tp 2 × dp 2, sp, zero, 2 micro-batches".
 std::string layout_text(const Settings& settings);
@@ -23,8 +24,9 @@ CheckpointReader train_layout(const Settings& settings, const TrainingData& data
 /// What makes the first moments of a step its gradients.
 Settings for_gradients(Settings settings);
 
-/// Compares all layouts, printing a line for each and the table of those that differ. Whether all agree.
-bool check_layouts(const Settings& settings, const TrainingData& data, int64_t most_ranks,
+/// Compares all layouts with the first: prints a line for each and the table of those that differ. Whether all
+/// agree.
+bool check_layouts(const std::vector<Settings>& layouts, const TrainingData& data,
                    std::ostream& out, const std::string& device = "cpu");
 
 }  // namespace gradus::train

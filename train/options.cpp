@@ -73,8 +73,8 @@ void add_options(CLI::App& app, TrainRequest& r) {
       ->group("Ranks");
   app.add_flag("--check-layouts", r.check_layouts,
                "take one step in every layout of up to --ranks ranks (default: 8), threads on the "
-               "CPU in f64, compare gradients, loss and norm with those of one rank, and save "
-               "nothing")
+               "CPU in f64, in 1 and 2 micro-batches or in --accumulate, compare gradients, loss "
+               "and norm with those of one rank, and save nothing")
       ->group("Ranks");
   app.add_option("--profile", r.profile,
                  "take a few steps, print the time by class of kernel beside the least it could "

@@ -128,7 +128,10 @@ void check_all_layouts(TrainRequest r) {
             << count_text(settings.batch, "window") << "\n\n";
   const std::string device = r.device == "auto" ? "cpu" : r.device;
   check_dtype(choose_device(device), dtype_of(settings));
-  check(check_layouts(settings, *data.training, most, std::cout, device), "layouts differ");
+  std::vector<int64_t> micro_batches = {1, 2};
+  if (r.choices.accumulate) micro_batches = {*r.choices.accumulate};
+  const auto layouts = layouts_of(for_gradients(settings), most, micro_batches);
+  check(check_layouts(layouts, *data.training, std::cout, device), "layouts differ");
 }
 
 void begin(const TrainRequest& r) {

@@ -99,9 +99,8 @@ void Parity::compare(Settings s, int64_t steps, const DiffOptions& options) {
     const UnevenData uneven = data(parts);
     const std::string name = "/" + std::to_string(parts);
     const CheckpointReader alone = train_layout(s, uneven, steps, directory_.path() + name);
-    for (Settings layout : layouts_of(s, kMostRanks)) {
-      const bool fits = layout.dp * parts <= kSamples;
-      if (layout.accumulate > 1 || !fits) continue;  // once for each way to use the ranks
+    for (Settings layout : layouts_of(s, kMostRanks, {1})) {
+      if (layout.dp * parts > kSamples) continue;
       layout.accumulate = parts;
       SCOPED_TRACE(layout_text(layout));
       const std::string path = directory_.path() + name + "_" + std::to_string(++layouts);
