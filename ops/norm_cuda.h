@@ -2,6 +2,7 @@
 // Norms on a GPU: the row in registers, one pass over memory (see ops/row.h). What forward and backward
 // share.
 #include "ops/norm.h"
+#include "ops/row_sums.h"
 #include "ops/rows_ahead.h"
 
 #if defined(__CUDACC__)

@@ -14,7 +14,7 @@
 #include "core/math.h"
 #include "core/parallel_for.h"
 #include "ops/ops.h"
-#include "ops/row.h"
+#include "ops/row_sums.h"
 
 namespace gradus {
 namespace {
