@@ -1,4 +1,4 @@
-// The backward of flash attention on Hopper (flash_attention.cu has the derivation, hopper.h the
+// The backward of flash attention on Hopper (flash_attention.cu has the derivation, hopper*.h the
 // instructions). With S = Q Kᵀ, P = exp(scale S − lse), δ = rowsum(dO ⊙ O):
 //
 //   dV = Pᵀ dO      dP = dO Vᵀ      dS = P ⊙ (dP − δ)      dQ = scale dS K      dK = scale dSᵀ Q

@@ -14,6 +14,7 @@
 // have to do.
 #include "ops/exp2.h"
 #include "ops/flash_backward_tiles.h"
+#include "ops/hopper_products.h"
 #include "ops/mma.h"
 
 #if defined(GRADUS_SM90A)

@@ -14,7 +14,7 @@
 // Items of one head differ in work, so that their order matters. Where a block has one item, the longer
 // items of a chunk of heads come first, whose keys and values fit the L2 cache. Where blocks are
 // persistent, each takes pairs of items, i and n − 1 − i, that are n + 1 tiles together.
-#include "ops/hopper.h"
+#include "ops/hopper_products.h"
 
 #if defined(__CUDACC__)
 

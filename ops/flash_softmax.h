@@ -1,7 +1,7 @@
 #pragma once
 // The online softmax of flash attention (derived in ops/flash_attention.cu) on tiles of scores as wgmma leaves
 // them: a thread has two rows, g and g + 8 of its warp's sixteen, and element i belongs to row i / 2 % 2
-// (ops/hopper.h).
+// (ops/hopper_products.h).
 //
 // The maximum is let lag. Any m will do in P = 2^{cS − m} and l = Σ P, as long as nothing overflows: m is
 // raised, and O and l rescaled, only where a row's maximum grew by more than 8. P ≤ 2⁸ is no less exact

@@ -17,6 +17,7 @@
 // 40 bytes a clock for each. So two blocks share the rows of A: they form a cluster, work on two
 // neighbouring tiles in a row of tiles, and load one half of A each, for both.
 #include "ops/hopper_cluster.h"
+#include "ops/hopper_products.h"
 
 #if defined(__CUDACC__)
 
