@@ -20,7 +20,7 @@
 #include "ops/activation.h"
 #include "ops/gelu_gemm.h"
 #include "ops/gemm_tensor.h"
-#include "ops/norm_sums.h"
+#include "ops/sum_parts.h"
 
 namespace gradus {
 namespace {

@@ -6,7 +6,7 @@
 #include "ops/norm_cpu.h"
 #include "ops/norm_forward_cuda.h"
 #include "ops/norm_recorded.h"
-#include "ops/norm_sums.h"
+#include "ops/sum_parts.h"
 #include "ops/ops.h"
 
 namespace gradus {

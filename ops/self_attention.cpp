@@ -17,7 +17,7 @@
 #include "autograd/gradcheck.h"
 #include "ops/flash_attention.h"
 #include "ops/gemm_tensor.h"
-#include "ops/norm_sums.h"
+#include "ops/sum_parts.h"
 #include "ops/rope.h"
 
 namespace gradus {

@@ -1,4 +1,4 @@
-#include "ops/norm_sums.h"
+#include "ops/sum_parts.h"
 
 #include "core/cuda.h"
 #include "core/dtype.h"
