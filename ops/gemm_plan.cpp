@@ -168,7 +168,7 @@ bool fits(cublasLtHandle_t handle, const Plan& plan, const cublasLtMatmulAlgo_t&
 }
 
 std::vector<cublasLtMatmulAlgo_t> with_variants(cublasLtHandle_t handle, const Plan& plan,
-                                                std::vector<cublasLtMatmulAlgo_t> named) {
+                                                const std::vector<cublasLtMatmulAlgo_t>& named) {
   std::vector<cublasLtMatmulAlgo_t> all = named;
   auto add = [&](cublasLtMatmulAlgo_t a, uint16_t cluster, uint32_t swizzle) {
     auto set = [&](cublasLtMatmulAlgoConfigAttributes_t what, const auto& value) {

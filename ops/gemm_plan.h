@@ -80,7 +80,7 @@ bool fits(cublasLtHandle_t handle, const Plan& plan, const cublasLtMatmulAlgo_t&
 /// `named`, and each of them with other clusters of blocks and the other order of tiles, as far as cuBLASLt
 /// takes it: it names some eight itself, and one in three products is a few percent faster so.
 std::vector<cublasLtMatmulAlgo_t> with_variants(cublasLtHandle_t handle, const Plan& plan,
-                                                std::vector<cublasLtMatmulAlgo_t> named);
+                                                const std::vector<cublasLtMatmulAlgo_t>& named);
 
 /// One product, to be run with any algorithm: D ← α … + β C.
 struct Call {

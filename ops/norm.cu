@@ -6,8 +6,8 @@
 #include "ops/norm_cpu.h"
 #include "ops/norm_forward_cuda.h"
 #include "ops/norm_recorded.h"
-#include "ops/sum_parts.h"
 #include "ops/ops.h"
+#include "ops/sum_parts.h"
 
 namespace gradus {
 namespace {

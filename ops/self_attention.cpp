@@ -17,8 +17,8 @@
 #include "autograd/gradcheck.h"
 #include "ops/flash_attention.h"
 #include "ops/gemm_tensor.h"
-#include "ops/sum_parts.h"
 #include "ops/rope.h"
+#include "ops/sum_parts.h"
 
 namespace gradus {
 namespace {
@@ -50,6 +50,11 @@ struct Parts {
 Tensor heads_of(const Tensor& y, const Tensor& like) {
   int64_t B = like.size(0), G = like.size(1), n = like.size(2), T = like.size(3), d = like.size(4);
   return y.alias({B, G, n, T, d}, {T * G * n * d, n * d, d, G * n * d, 1}, y.offset());
+}
+
+/// (B, T, G, n + 2, d) as (B, T, columns), which the product before has left.
+Tensor flatten(const Tensor& x) {
+  return reshape(x, {x.size(0), x.size(1), x.size(2) * x.size(3) * x.size(4)});
 }
 
 struct SelfAttention {
@@ -103,14 +108,9 @@ struct SelfAttention {
                                   {to.q, to.k, to.v}, bias_wanted && !options.rope);
     if (options.rope) rotate_into(to.rotated, to.rotated, *options.rope, true);
     if (!bias_wanted) return {dx, {}};
-    if (parts) return {dx, sum_parts(of_rows(parts), dx.dtype(), {need[1]})[0]};
-    return {dx, bias_gradient(rows_of(of_rows(dx)), need[1])};
-  }
-
-  /// (…, G, n + 2, d) as (rows, 1, columns)
-  static Tensor of_rows(const Tensor& x) {
-    int64_t columns = x.size(-3) * x.size(-2) * x.size(-1);
-    return x.alias({x.numel() / columns, 1, columns}, {columns, columns, 1}, x.offset());
+    if (parts)
+      return {dx, sum_parts(reshape(parts, {parts.size(0), 1, -1}), dx.dtype(), {need[1]})[0]};
+    return {dx, bias_gradient(rows_of(flatten(dx)), need[1])};
   }
 };
 
@@ -125,9 +125,6 @@ struct AddedBias {
   }
   Tensors backward_recorded(const Tensor& dy, Needs need) {
     return {dy, need[1] ? sum(flatten(dy), {0, 1}) : Tensor{}};
-  }
-  static Tensor flatten(const Tensor& x) {
-    return reshape(x, {x.size(0), x.size(1), x.size(2) * x.size(3) * x.size(4)});
   }
 };
 
