@@ -77,7 +77,8 @@ void run_hooks(Node& node, Tensors& dy) {
   for (size_t i = 0; node.retained && i < node.retained->size(); ++i) {
     auto& [output, keeper] = (*node.retained)[i];
     const Tensor& g = dy[size_t(output)];
-    if (auto kept = keeper.lock(); kept && g) accumulate(*kept, grad_enabled() ? g : clone_values(g));
+    if (auto kept = keeper.lock(); kept && g)
+      accumulate(*kept, grad_enabled() ? g : clone_values(g));
   }
 }
 
@@ -124,10 +125,15 @@ class Sweep {
       sweep(std::move(seeds));
     } catch (...) {
       for (const Edge& root : roots_) clear_slots(root.node.get());
+      if (running().size() == 1) end_of_failed();
       throw;
     }
+    if (running().size() == 1) end();
     return std::move(captured_);
   }
+
+  static void at_end(std::function<void()> f) { left_to_do().push_back(std::move(f)); }
+  static bool any_runs() { return !running().empty(); }
 
  private:
   struct OuterCount {
@@ -145,6 +151,19 @@ class Sweep {
     thread_local std::vector<Sweep*> sweeps;
     return sweeps;
   }
+  static std::vector<std::function<void()>>& left_to_do() {
+    thread_local std::vector<std::function<void()>> list;
+    return list;
+  }
+  static void end() {
+    for (const auto& f : std::exchange(left_to_do(), {})) f();
+  }
+  static void end_of_failed() noexcept {
+    try {
+      end();
+    } catch (...) {  // the first error is the one to tell
+    }
+  }
   static bool is_running(uint64_t id) {
     const auto& sweeps = running();
     return std::any_of(sweeps.begin(), sweeps.end(), [&](Sweep* s) { return s->id_ == id; });
@@ -155,8 +174,10 @@ class Sweep {
   bool first_visit(Node* node) {
     if (node->task == id_) return false;
     if (is_running(node->task)) {
-      check(node->leaf(), "backward was called inside a backward through the same node, ", node->name());
-      outer_.push_back({Ref<Node>(node), node->task, node->waiting, std::move(node->gradient_slots)});
+      check(node->leaf(), "backward was called inside a backward through the same node, ",
+            node->name());
+      outer_.push_back(
+          {Ref<Node>(node), node->task, node->waiting, std::move(node->gradient_slots)});
       node->gradient_slots.clear();
     }
     node->task = id_;
@@ -212,7 +233,8 @@ class Sweep {
 
   void run_node(Node& node) {
     Tensors dy(node.outputs.size());
-    for (size_t i = 0; i < node.gradient_slots.size(); ++i) dy[i] = std::move(node.gradient_slots[i]);
+    for (size_t i = 0; i < node.gradient_slots.size(); ++i)
+      dy[i] = std::move(node.gradient_slots[i]);
     node.gradient_slots.clear();
     run_hooks(node, dy);
     Tensors dx;
@@ -249,7 +271,8 @@ class Sweep {
   /// that is a target, or leaves do not accumulate in this sweep.
   bool capture(Node& node, const Tensors& dy) {
     bool found = take(node, dy);
-    for (size_t i = 0; node.leaf() && i + 1 < running().size(); ++i) found |= running()[i]->take(node, dy);
+    for (size_t i = 0; node.leaf() && i + 1 < running().size(); ++i)
+      found |= running()[i]->take(node, dy);
     return node.leaf() && (found || !accumulate_);
   }
   bool take(Node& node, const Tensors& dy) {
@@ -283,6 +306,17 @@ class Sweep {
   std::vector<OuterCount> outer_;
   Tensors captured_;
 };
+
+}  // namespace
+
+bool detail::is_backward_running() { return Sweep::any_runs(); }
+
+void detail::at_end_of_backward(std::function<void()> f) {
+  check(is_backward_running(), "at_end_of_backward: no backward runs in this thread");
+  Sweep::at_end(std::move(f));
+}
+
+namespace {
 
 Tensor seed_for(const Tensor& root, Tensor seed) {
   if (!seed) {

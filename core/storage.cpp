@@ -25,11 +25,13 @@ void Storage::add_late_write(size_t begin, size_t end, std::function<void()> joi
   late_->push_back({begin, end, std::move(join)});
 }
 
-// They are forgotten first: a join may itself use the memory.
+// They are forgotten first: a join may itself use the memory, or join others.
 void Storage::join_late_writes(size_t begin, size_t end) {
-  const auto first = std::stable_partition(
-      late_->begin(), late_->end(),
-      [&](const LateWrite& late) { return !(late.begin < end && begin < late.end); });
+  const auto is_apart = [&](const LateWrite& late) {
+    return !(late.begin < end && begin < late.end);
+  };
+  if (std::all_of(late_->begin(), late_->end(), is_apart)) return;
+  const auto first = std::stable_partition(late_->begin(), late_->end(), is_apart);
   const std::vector<LateWrite> joined(std::make_move_iterator(first),
                                       std::make_move_iterator(late_->end()));
   late_->erase(first, late_->end());

@@ -1,27 +1,36 @@
 #include "ops/sum_parts.h"
 
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "autograd/engine.h"
 #include "core/cuda.h"
 #include "core/dtype.h"
 #include "core/early_start.h"
 #include "core/elementwise.h"
+#include "core/scope.h"
 
 namespace gradus {
 namespace {
 
-constexpr int kMostSums = 3;
+/// to ← β to + Σ_p from[p, ·] for `number` rows of `n` that are `step` apart; β is 0 or 1, and with 0 `to` is
+/// not read.
+struct Sum {
+  const void* from;
+  void* to;
+  int64_t step;
+  int number, n;
+  int block;  // the first of the kernel's that does it
+  DType dtype;
+  bool add;
 
-/// to ← β to + sum; β is 0 or 1, and with 0 `to` is not read.
-template <class A>
-struct Target {
-  void* to = nullptr;  // null: nobody wants it
-  DType dtype{};
-  bool add = false;
-
-  template <class T>
+  template <class T, class A>
   GRADUS_HD void write_as(int64_t i, A sum) const {
     T* t = static_cast<T*>(to) + i;
     *t = T(Compute<T>(add ? sum + A(*t) : sum));
   }
+  template <class A>
   GRADUS_HD void write(int64_t i, A sum) const {
     switch (dtype) {
       case DType::f64:
@@ -36,96 +45,161 @@ struct Target {
   }
 };
 
-/// parts (number, sums, n)
-template <class A>
-struct SumOfParts {
-  int64_t number, sums, n;
-  const A* parts;
-  Target<A> targets[kMostSums];
+/// One kernel's: GPT-2 124M has 99.
+struct Sums {
+  static constexpr int kMost = 100;
+  int number = 0;
+  Sum at[kMost];
 };
 
 template <class A>
-void sum_cpu(const SumOfParts<A>& s) {
-  std::vector<A> sum(static_cast<size_t>(s.n));
-  for (int64_t k = 0; k < s.sums; ++k) {
-    if (!s.targets[k].to) continue;
-    std::fill(sum.begin(), sum.end(), A(0));
+void sum_cpu(const Sums& sums) {
+  for (int k = 0; k < sums.number; ++k) {
+    const Sum& s = sums.at[k];
+    std::vector<A> sum(size_t(s.n), A(0));
     for (int64_t p = 0; p < s.number; ++p) {
-      const A* part = s.parts + (p * s.sums + k) * s.n;
-      for (int64_t i = 0; i < s.n; ++i) sum[size_t(i)] += part[i];
+      const A* part = static_cast<const A*>(s.from) + p * s.step;
+      for (int i = 0; i < s.n; ++i) sum[size_t(i)] += part[i];
     }
-    for (int64_t i = 0; i < s.n; ++i) s.targets[k].write(i, sum[size_t(i)]);
+    for (int i = 0; i < s.n; ++i) s.write(i, sum[size_t(i)]);
   }
 }
 
+constexpr int kColumns = 32, kWarps = 8;  // of a block
+
 #if defined(__CUDACC__)
 
-/// A block has 32 columns of one of the sums. Warp w adds every 32nd part from w on, and then, of column w,
-/// what the 32 warps have. Up to kBatch parts a warp are asked for at once: those of a block a multiprocessor.
+/// A block has 32 columns of one of the sums. Warp w adds every kWarps-th part from w on, of which up to kBatch
+/// are asked for at once; the first warp adds what they have.
 template <class A>
-__global__ void __launch_bounds__(1024) sum_parts_kernel(__grid_constant__ const SumOfParts<A> s) {
-  constexpr int kBatch = 5;
-  __shared__ A sums[32][33];
-  const Target<A>& target = s.targets[blockIdx.y];
-  if (!target.to) return;
-  const int64_t first = int64_t(blockIdx.x) * 32, i = first + threadIdx.x;
-  const A* from = s.parts + (threadIdx.y * s.sums + blockIdx.y) * s.n + i;
-  const int64_t step = 32 * s.sums * s.n;
+__global__ void __launch_bounds__(kColumns* kWarps)
+    sum_parts_kernel(__grid_constant__ const Sums all) {
+  constexpr int kBatch = 6;
+  __shared__ A sums[kWarps][kColumns];
+  int low = 0;
+  for (int high = all.number; high - low > 1;) {
+    const int middle = (low + high) / 2;
+    (int(blockIdx.x) < all.at[middle].block ? high : low) = middle;
+  }
+  const Sum& s = all.at[low];
+  const int i = (int(blockIdx.x) - s.block) * kColumns + int(threadIdx.x);
+  const A* from = static_cast<const A*>(s.from) + threadIdx.y * s.step + i;
   cuda::wait_for_before();
   A sum = 0;
-  for (int left = i < s.n ? int(s.number) - int(threadIdx.y) : 0; left > 0; left -= 32 * kBatch) {
+  for (int left = i < s.n ? s.number - int(threadIdx.y) : 0; left > 0; left -= kWarps * kBatch) {
     A values[kBatch];
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k) values[k] = 32 * k < left ? from[k * step] : A(0);
+    for (int k = 0; k < kBatch; ++k)
+      values[k] = kWarps * k < left ? from[kWarps * k * s.step] : A(0);
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) sum += values[k];
-    from += kBatch * step;
+    from += kWarps * kBatch * s.step;
   }
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  sum = sums[threadIdx.x][threadIdx.y];
+  if (threadIdx.y > 0 || i >= s.n) return;
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-  if (threadIdx.x == 0 && first + threadIdx.y < s.n) target.write(first + threadIdx.y, sum);
+  for (int warp = 1; warp < kWarps; ++warp) sum += sums[warp][threadIdx.x];
+  s.write(i, sum);
 }
 
 #endif
 
-template <class A>
-void sum_in(Device device, const SumOfParts<A>& s) {
-#if defined(__CUDACC__)
-  if (device.is_cuda()) {
-    dim3 grid(unsigned((s.n + 31) / 32), unsigned(s.sums));
-    return cuda::launch_early<sum_parts_kernel<A>>(grid, dim3(32, 32), cuda::stream(device), s);
+/// Sums of parts of one type on one device; see Note [sums that wait]. The memory that they are added to calls
+/// run() before anybody else uses it, and before it goes.
+class Waiting {
+ public:
+  Waiting(Device device, DType dtype) : device_(device), dtype_(dtype) {}
+  bool takes(Device device, DType dtype) const {
+    return device == device_ && dtype == dtype_ && sums_.number < Sums::kMost;
   }
+  void add(const Tensor& parts, int64_t k, const Tensor& to, bool add) {
+    void* const target = to.raw();  // what waits for it already comes first
+    const int64_t n = parts.size(2), step = parts.size(1) * n;
+    constexpr int64_t kLimit = std::numeric_limits<int>::max() - 64;
+    check(parts.size(0) <= kLimit && n <= kLimit, "sum_parts: too many parts, ", parts.describe());
+    const char* from = static_cast<const char*>(parts.raw()) + k * n * size_of(dtype_);
+    sums_.at[sums_.number++] = {.from = from,
+                                .to = target,
+                                .step = step,
+                                .number = int(parts.size(0)),
+                                .n = int(n),
+                                .block = blocks_,
+                                .dtype = to.dtype(),
+                                .add = add};
+    blocks_ += int((n + kColumns - 1) / kColumns);
+    parts_.push_back(parts);
+  }
+  /// All of them, once.
+  void run() {
+    const Sums sums = std::exchange(sums_, {});
+    const int blocks = std::exchange(blocks_, 0);
+    if (blocks == 0) return;
+    const Scope scope("sum_parts", Phase::backward);
+    dispatch_floating("sum_parts", dtype_, [&]<class A>() {
+      if constexpr (sizeof(A) >= 4) launch<A>(sums, blocks);
+    });
+    parts_.clear();
+  }
+
+ private:
+  template <class A>
+  void launch(const Sums& sums, [[maybe_unused]] int blocks) {
+#if defined(__CUDACC__)
+    if (device_.is_cuda())
+      return cuda::launch_early<sum_parts_kernel<A>>(dim3(unsigned(blocks)), dim3(kColumns, kWarps),
+                                                     cuda::stream(device_), sums);
 #endif
-  check(!device.is_cuda(), "sum_parts: this file was compiled without CUDA");
-  sum_cpu(s);
+    check(!device_.is_cuda(), "sum_parts: this file was compiled without CUDA");
+    sum_cpu<A>(sums);
+  }
+
+  Device device_;
+  DType dtype_;
+  Sums sums_;
+  int blocks_ = 0;
+  std::vector<Tensor> parts_;
+};
+
+/// For this type and device, in the backward that runs in this thread.
+std::shared_ptr<Waiting> waiting_for(Device device, DType dtype) {
+  thread_local std::shared_ptr<Waiting> current;
+  if (current && !current->takes(device, dtype)) current->run();
+  if (!current || !current->takes(device, dtype)) {
+    current = std::make_shared<Waiting>(device, dtype);
+    detail::at_end_of_backward([mine = current] {
+      mine->run();
+      current.reset();
+    });
+  }
+  return current;
 }
 
 }  // namespace
 
 std::vector<Tensor> sum_parts(const Tensor& parts, DType dtype, const std::vector<Need>& needs) {
   std::vector<Tensor> results(needs.size());
-  const int64_t n = parts.size(2);
-  dispatch_floating("sum_parts", parts.dtype(), [&]<class A>() {
-    if constexpr (sizeof(A) >= 4) {
-      SumOfParts<A> s{parts.size(0), parts.size(1), n, parts.data<A>(), {}};
-      bool any = false;
-      for (size_t k = 0; k < needs.size(); ++k) {
-        const Need& need = needs[k];
-        if (!need) continue;
-        const bool into = need.into && need.into->buffer.is_contiguous();
-        const bool add = into && need.into->beta() != 0;
-        const Tensor to =
-            into ? need.into->buffer : (results[k] = empty({n}, dtype, parts.device()));
-        to.will_write("sum_parts");
-        s.targets[k] = {to.raw(), to.dtype(), add};
-        any = true;
-      }
-      if (any && n > 0) sum_in(parts.device(), s);
+  Waiting now(parts.device(), parts.dtype());
+  for (size_t k = 0; k < needs.size(); ++k) {
+    const Need& need = needs[k];
+    if (!need) continue;
+    if (!need.into || !need.into->buffer.is_contiguous()) {
+      results[k] = empty({parts.size(2)}, dtype, parts.device());
+      now.add(parts, int64_t(k), results[k], false);
+      continue;
     }
-  });
+    const Tensor& to = need.into->buffer;
+    to.will_write("sum_parts");
+    const bool add = need.into->beta() != 0;
+    if (!detail::is_backward_running()) {
+      now.add(parts, int64_t(k), to, add);
+      continue;
+    }
+    const std::shared_ptr<Waiting> later = waiting_for(parts.device(), parts.dtype());
+    later->add(parts, int64_t(k), to, add);
+    to.join_before_use([later] { later->run(); });
+  }
+  now.run();
   return results;
 }
 

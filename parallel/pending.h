@@ -37,6 +37,7 @@ class Pending {
 template <class F>
 Pending start_aside(std::vector<Tensor> used, F&& work) {
   const Device device = used.at(0).device();
+  for (const Tensor& t : used) (void)t.raw();  // late writes come before, in the stream
   const Aside aside(device);
   work();
   return Pending(std::move(used), Mark(device));
