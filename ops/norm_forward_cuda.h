@@ -84,10 +84,9 @@ inline constexpr int kForwardPacks = 4, kForwardThreads = 256;
 /// A row for each threadIdx.y. Parameters are read where they are needed, from the nearest cache:
 /// registers that held them would be those of another warp.
 template <Adds kAdds, class T, int kPacks, bool kFull>
-__global__ void __launch_bounds__(kForwardThreads, kAdds == Adds::nothing && kFull ? 4
-                                                   : kAdds == Adds::dropped        ? 2
-                                                                                   : 3)
-    forward_kernel(const Forward<T> f) {
+__global__ void __launch_bounds__(kForwardThreads, kAdds == Adds::dropped ? 2
+                                                   : kFull                ? 4
+                                                           : 3) forward_kernel(const Forward<T> f) {
   using R = Row<T, kPacks, kFull>;
   using A = Compute<T>;
   const int64_t r = first_row();
