@@ -157,12 +157,9 @@ struct Walk {
     if constexpr (masked) hide<N>(start);
     bool rescale = softmax.raise(s, p.scale);
     softmax.template exponentiate<0, N / 2>(s, p.scale);
-    if (rescale) {  // a branch: the compiler would move the wait before the exponentials
-      hopper::wait<0>(o);
-      scale_rows(o, softmax.shrink);
-    } else {
-      hopper::wait<0>(o);
-    }
+    hopper::pin(s);  // the exponentials come before the wait, which all warps do in one place
+    hopper::wait<0>(o);
+    if (rescale) scale_rows(o, softmax.shrink);
     release(at.values_empty(last.stage));
     round<0, N>();
     last = turn, turn = turn.next();
