@@ -187,6 +187,7 @@ __device__ void add_queries(const Problem& p, const Maps& maps, Memory<D> at, in
       const uint32_t slab = at.slab(half, slabs.at), empty = at.slab_empty(half, slabs.at);
       if (begun) wait_turn(p.turns + number, work.block);
       hopper::wait(at.slab_full(half, slabs.at), slabs.phase);
+      __syncwarp();  // lane 0 lets turn and barrier go on, which a lane that still waits would miss
       if (elected && !last) {
         add_slab(sum, slab, !begun);
         hopper::wait_stores();
