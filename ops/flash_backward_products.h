@@ -251,9 +251,10 @@ __device__ __forceinline__ void compute(const Problem& p, Memory<D> at, int half
       Ring<S::kStages> next = rows;
       next.advance();
       // After the last tile S is computed once more, in vain: a branch here would make the compiler wait.
+      // From K alone, for Q is given back below, before these products are done.
       bool more = n + 1 < tiles;
       if (more) hopper::wait(at.rows_full(next.at), next.phase);
-      multiply_rows<T, D>(s, k + mine, S::kKeyPanel, more ? at.q(next.at) : q, S::kQueryPanel);
+      multiply_rows<T, D>(s, k + mine, S::kKeyPanel, more ? at.q(next.at) : k, S::kQueryPanel);
       hopper::wait<1>(dq);
       arrive_warp(at.ds_empty());
       if (threadIdx.x % 32 == 0) hopper::arrive(at.rows_empty(rows.at));
