@@ -179,7 +179,7 @@ __device__ void add_queries(const Problem& p, const Maps& maps, Memory<D> at, in
     const int index = wait_work(at, keys);
     if (index >= p.works()) break;
     __syncwarp();
-    if (elected) hopper::arrive(at.keys_empty(keys.at));
+    hopper::arrive_for_warp(at.keys_empty(keys.at));
     Work work(p, index);
     each_tile<D>(p, work, [&](int tile, int m, int number) {
       const bool begun = work.block > 0, last = work.block == S::last_block(p, tile);
@@ -209,6 +209,7 @@ __device__ void add_queries(const Problem& p, const Maps& maps, Memory<D> at, in
         if (elected) store_slab(maps.dq, slab, to, empty);
       }
       __syncwarp();
+      if (hopper::kWarpArrivals > 1 && !elected) hopper::arrive(empty);  // lane 0 has
       slabs.advance();
     });
   }

@@ -150,7 +150,7 @@ __device__ __forceinline__ void store_slab(uint32_t slab, const float (&dq)[32])
 
 __device__ __forceinline__ void arrive_warp(uint32_t barrier) {
   __syncwarp();
-  if (threadIdx.x % 32 == 0) hopper::arrive(barrier);
+  hopper::arrive_for_warp(barrier);
 }
 
 /// dV += Pᵀ dO; s ← dS; dK += dSᵀ Q, which is left running; ds ← dSᵀ rounded. Half of the queries at a
@@ -257,7 +257,7 @@ __device__ __forceinline__ void compute(const Problem& p, Memory<D> at, int half
       multiply_rows<T, D>(s, k + mine, S::kKeyPanel, more ? at.q(next.at) : k, S::kQueryPanel);
       hopper::wait<1>(dq);
       arrive_warp(at.ds_empty());
-      if (threadIdx.x % 32 == 0) hopper::arrive(at.rows_empty(rows.at));
+      hopper::arrive_for_warp(at.rows_empty(rows.at));
       hand_over(at, half, slabs, dq);
       slabs.advance();
       rows = next;

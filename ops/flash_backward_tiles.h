@@ -164,15 +164,16 @@ struct Memory {
 /// One thread: makes the barriers. Warps that compute arrive each for itself.
 template <int D>
 __device__ void Memory<D>::start() const {
+  constexpr int kWarp = hopper::kWarpArrivals;
   for (int i = 0; i < 2; ++i) {
     hopper::init(keys_full(i), 1), hopper::init(rows_full(i), 1);
-    hopper::init(keys_done(i), 8), hopper::init(rows_empty(i), 8);  // one for each warp
-    hopper::init(keys_empty(i), 3);                                 // warps 1, 2, 3
+    hopper::init(keys_done(i), 8 * kWarp), hopper::init(rows_empty(i), 8 * kWarp);
+    hopper::init(keys_empty(i), 1 + 2 * kWarp);  // one thread of warp 2; warps 1, 3
     hopper::init(slab_back(i), 1);
     for (int half = 0; half < 2; ++half)
-      hopper::init(slab_full(half, i), 4), hopper::init(slab_empty(half, i), 1);
+      hopper::init(slab_full(half, i), 4 * kWarp), hopper::init(slab_empty(half, i), kWarp);
   }
-  hopper::init(ds_empty(), 8);
+  hopper::init(ds_empty(), 8 * kWarp);
   hopper::init(slabs_added(), 2), hopper::init(slabs_published(), 1);
   hopper::fence_init();
 }
