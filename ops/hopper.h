@@ -188,7 +188,7 @@ __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 /// A warp, after a __syncwarp(): lane 0 arrives for all, as one of kWarpArrivals that the barrier expects.
-/// The racecheck of compute-sanitizer 2025.3 does not see that this orders what the other lanes did. For
+/// The racecheck of compute-sanitizer 2025.3 to 2026.4 does not see that this orders what the other lanes did. For
 /// such tools -DGRADUS_ALL_LANES_ARRIVE makes each lane arrive for itself.
 #if defined(GRADUS_ALL_LANES_ARRIVE)
 constexpr int kWarpArrivals = 32;
