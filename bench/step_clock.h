@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/cuda.h"
+#include "core/time_mark.h"
 
 namespace gradus::bench {
 
@@ -15,48 +16,24 @@ inline double milliseconds() {
   return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
 }
 
-/// A mark behind each step: an event on a GPU, which the device passes when it is there, or the time.
+/// A mark behind each step.
 class StepClock {
  public:
   explicit StepClock(Device device) : device_(device) {}
-  ~StepClock() {
-#if defined(GRADUS_CUDA)
-    for (cudaEvent_t e : events_) (void)cudaEventDestroy(e);
-#endif
-  }
-  StepClock(const StepClock&) = delete;
 
-  void mark() {
-#if defined(GRADUS_CUDA)
-    if (device_.is_cuda()) {
-      check(cudaEventCreate(&events_.emplace_back()), "making an event");
-      return check(cudaEventRecord(events_.back(), cuda::stream(device_)), "recording an event");
-    }
-#endif
-    times_.push_back(milliseconds());
-  }
+  void mark() { marks_.emplace_back(device_); }
 
   /// Milliseconds from each mark to the next. Waits for the device.
   std::vector<double> intervals() const {
     std::vector<double> list;
     synchronize(device_);
-#if defined(GRADUS_CUDA)
-    for (size_t i = 1; i < events_.size(); ++i) {
-      float ms = 0;
-      check(cudaEventElapsedTime(&ms, events_[i - 1], events_[i]), "reading an event");
-      list.push_back(ms);
-    }
-#endif
-    for (size_t i = 1; i < times_.size(); ++i) list.push_back(times_[i] - times_[i - 1]);
+    for (size_t i = 1; i < marks_.size(); ++i) list.push_back(marks_[i].since(marks_[i - 1]));
     return list;
   }
 
  private:
   Device device_;
-  std::vector<double> times_;
-#if defined(GRADUS_CUDA)
-  std::vector<cudaEvent_t> events_;
-#endif
+  std::vector<TimeMark> marks_;
 };
 
 /// SM clock in MHz, power in W, temperature in °C of the first GPU, as nvidia-smi says them now; empty
