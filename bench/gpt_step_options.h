@@ -22,6 +22,7 @@ struct Options {
   bool graph = false, breakdown = false;
   int dp = 1, tp = 1;  // ranks, which are threads of this process: each with a GPU, or on the CPU
   bool sequence = false, zero = false;
+  int hold = -1;  // buckets of gradients, see parallel/send_schedule.h; −1: as the first steps show
   int ranks() const { return dp * tp; }
 };
 
@@ -69,6 +70,7 @@ inline Options parse(int argc, char** argv) {
   app.add_option("--tp", o.tp, "ranks that a model is cut over");
   app.add_flag("--sp", o.sequence, "with --tp: cut the tokens outside of its matrices, too");
   app.add_flag("--zero", o.zero, "with --dp: each rank updates a part (ZeRO-1)");
+  app.add_option("--hold", o.hold, "with --dp: buckets of gradients that wait for the one after");
   app.add_flag("--graph", o.graph, "capture the step in a CUDA graph");
   app.add_flag("--breakdown", o.breakdown, "time by class of kernel, in a run of its own");
   app.add_option("--trace", o.chrome, "with --breakdown: write a chrome trace to this file");

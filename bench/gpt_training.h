@@ -37,6 +37,7 @@ struct Training {
              parallel::arena_options(groups, options.zero)),
         batch(d, options.batch * options.accumulate, options.length) {
     if (world.size() > 1) finalizer.emplace(adam, groups);
+    if (finalizer && o.hold >= 0) finalizer->hold_back(o.hold);
     if (o.graph) graph.emplace(device);
   }
 

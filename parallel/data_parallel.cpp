@@ -9,7 +9,10 @@ using optim::Bucket;
 using optim::part_of;
 
 DataParallel::DataParallel(optim::FlatBuffer& flat, const Communicator& group, bool overlap)
-    : flat_(flat), group_(group), overlap_(overlap && group.size() > 1) {
+    : flat_(flat),
+      group_(group),
+      overlap_(overlap && group.size() > 1),
+      is_timed_(overlap_ && flat.gradients().device().is_cuda()) {
   const optim::ArenaOptions& o = flat.layout().options();
   check(o.slices == 1 || (o.slices == group.size() && o.slice == group.rank()), "slice ", o.slice,
         " of ", o.slices, " cannot be updated by rank ", group.rank(), " of ", group.describe());
@@ -56,7 +59,10 @@ void DataParallel::arrived(size_t s) {
 }
 
 void DataParallel::send_ready() {
-  while (sent_ < order_.size() && missing_[size_t(order_[sent_])] == 0) send(order_[sent_++]);
+  size_t ready = sent_;
+  while (ready < order_.size() && missing_[size_t(order_[ready])] == 0) ++ready;
+  if (ready <= held_) return;
+  while (sent_ < ready) send(order_[sent_++]);
 }
 
 void DataParallel::send(int bucket) {
@@ -64,20 +70,25 @@ void DataParallel::send(int bucket) {
   flat_.finish_gradients(b.all);
   if (group_.size() == 1) return;
   const Tensor all = part_of(flat_.gradients(), b.all), own = part_of(flat_.gradients(), b.own);
+  if (times_) times_->mark();
   pending_.push_back(start_aside({all}, [&] {
+    if (times_) times_->mark();
     if (flat_.layout().options().slices > 1)
       group_.reduce_scatter_into(own, all);
     else
       group_.all_reduce_into(all);
+    if (times_) times_->mark();
   }));
 }
 
 void DataParallel::finish() {
+  if (times_) times_->mark_end_of_backward();
   while (sent_ < order_.size()) send(order_[sent_++]);
   for (Pending& p : pending_) p.join();
   pending_.clear();
   sent_ = 0;
   if (overlap_ && !is_order_final_) take_order_of_first_rank();
+  if (times_ && times_->are_complete()) choose_when_to_send();
   is_last_ = false;
 }
 
@@ -89,6 +100,20 @@ void DataParallel::take_order_of_first_rank() {
   const std::vector<int64_t> all = group_.all_gather_values({order.begin(), order.end()});
   std::copy_n(all.begin(), order_.size(), order_.begin());
   is_order_final_ = true;
+  if (is_timed_) times_ = std::make_unique<SendTimes>(flat_.gradients().device(), order_.size());
+}
+
+void DataParallel::choose_when_to_send() {
+  const std::vector<int64_t> all = group_.all_gather_values(times_->shortest());
+  times_.reset();
+  held_ = size_t(common_buckets_to_hold(all, order_.size()));
+}
+
+void DataParallel::hold_back(int buckets) {
+  check(buckets >= 0, "buckets to hold back: at least 0, got ", buckets);
+  held_ = overlap_ ? size_t(buckets) : 0;
+  is_timed_ = false;
+  times_.reset();
 }
 
 // ---- parameters

@@ -3,19 +3,23 @@
 // sum over all samples, and what the ranks have of it is summed in the arena, bucket by bucket, while
 // backward goes on:
 //
-//   backward   ── head ── block 3 ── block 2 ──┬── block 1 ── block 0 ──┬── table ──┬──
-//   aside                                      └── Σ bucket 2 ──        └── Σ 1 ──  └── Σ 0 ──
+//   backward   ── head ── block 3 ── block 2 ── block 1 ──┬── block 0 ──────┬── table ──┬──
+//   aside                                                 └─ Σ 4 ─ Σ 3 ─ Σ 2 ── Σ 1 ──  └── Σ bucket 0 ──
 //
 // A bucket may be sent once each of its leaves has its gradient, in the last backward of a step: before,
 // the sums over micro-batches are not complete. All ranks send all buckets in one order, whatever became
 // ready first on which: otherwise they would wait for each other for ever. That order is the one in which
-// buckets became ready in the first step, on rank 0.
+// buckets became ready in the first step, on rank 0. On GPUs the first buckets of the order wait for each
+// other and go together, as late as backward hides them (Note [late sends] in parallel/send_schedule.h).
 //
 // With slices (ZeRO-1) a rank gets the sum of its own slice only, by a reduce-scatter, for half the
 // traffic; the rest of the arena is then not a gradient of anything.
+#include <memory>
+
 #include "optim/flat_buffer.h"
 #include "parallel/communicator.h"
 #include "parallel/pending.h"
+#include "parallel/send_schedule.h"
 
 namespace gradus::parallel {
 
@@ -34,17 +38,27 @@ class DataParallel {
   /// stream, the own slices of all buckets hold sums over the ranks.
   void finish();
 
+  /// How many buckets, once ready, wait for the one after them before any is sent. 0 until the first steps
+  /// have shown better, and always without overlap and on the CPU.
+  int held_back() const { return int(held_); }
+  /// Sets it, in place of what the steps show. By all ranks, between two steps.
+  void hold_back(int buckets);
+
  private:
   void expect_all();
   void arrived(size_t slot);
   void send_ready();
   void send(int bucket);
   void take_order_of_first_rank();
+  void choose_when_to_send();
 
   optim::FlatBuffer& flat_;
   Communicator group_;
   bool overlap_;
-  std::vector<int> order_;  // in which buckets are sent
+  size_t held_ = 0;
+  bool is_timed_;                     // the first steps are, for the choice of held_
+  std::unique_ptr<SendTimes> times_;  // while they are
+  std::vector<int> order_;            // in which buckets are sent
   bool is_order_final_ = false;
   bool is_last_ = false;           // the backward that runs is the last of the step
   std::vector<bool> has_arrived_;  // of a slot, in it

@@ -39,6 +39,9 @@ class Finalizer {
 
   /// To be called before the last backward of each step.
   void expect_last_backward() { data_.expect_last_backward(); }
+  /// Of DataParallel.
+  int held_back() const { return data_.held_back(); }
+  void hold_back(int buckets) { data_.hold_back(buckets); }
   /// In place of precision.run(options), which it calls.
   void run(optim::MixedPrecision& precision, optim::StepOptions options = {});
 

@@ -111,6 +111,10 @@ mutant core/storage.cpp 's/late\.begin < end && begin < late\.end/true/'        
 mutant parallel/data_parallel.cpp 's/^  if \(!is_last_\) return;//'                        'DataParallel.TheLast*' "${m}gpt2_tied_dp2_tp1_m2"
 mutant parallel/data_parallel.cpp 's/^  flat_.finish_gradients\(b.all\);//'                'DataParallel.What*'
 mutant parallel/data_parallel.cpp 's/^  if \(has_arrived_\[s\]\) return;//'                 'DataParallel.Recomputed*'
+mutant parallel/data_parallel.cpp 's/^  if \(ready <= held_\) return;//'                   'DataParallel.BucketsThat*'
+mutant parallel/send_schedule.cpp 's/kMargin \* together/together/'                         'SendSchedule.BucketsWait*'
+mutant parallel/send_schedule.cpp 's/quiet > kAwake \? int\(last\) : 0/int(last)/'           'SendSchedule.InAShort*'
+mutant parallel/send_schedule.cpp 's/i < of_all_ranks.size\(\)/i < n/'                      'SendSchedule.AllRanks*'
 mutant optim/arena_layout.cpp 's/ \|\| options_.tensor_rank == 0/ || true/'                 'Finalize.A1*' "${m}gpt2_tied_dp1_tp2_m1"
 mutant optim/arena_layout.cpp 's/b.kind == Kind::cut \|\| //'                              'Finalize.A1*' "${m}gpt2_tied_dp1_tp2_m1"
 mutant optim/arena_layout.cpp 's/counted.gaps = gaps\(counted.ranges\)/counted.gaps = 0/'   'Step.Zeros*'
