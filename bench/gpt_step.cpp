@@ -85,6 +85,7 @@ ordered_json result_of(const Options& o, Training& t, std::vector<double> ms, do
     line["mfu_causal"] = rounded(rate * (6 * n + 6 * attention) / 989e12 / o.ranks(), 4);
     line["mfu_full"] = rounded(rate * (6 * n + 12 * attention) / 989e12 / o.ranks(), 4);
   }
+  if (t.finalizer) line["held_buckets"] = t.finalizer->held_back();
   if (t.graph) line["graph_nodes"] = t.graph->nodes();
   const char* kState[] = {"sm_mhz", "power_w", "temp_c"};
   for (size_t i = 0; i < state.size(); ++i) line[kState[i]] = state[i];
@@ -121,6 +122,17 @@ void add_breakdown(const train::Profile& profile, ordered_json& line) {
               << (total.activity.phase == Phase::backward ? " backward" : "") << "\n";
 }
 
+/// How long, in ms of a step, the stream of each rank waits for others, by world rank. It waits for traffic and,
+/// on all but the slowest GPU, for slower ones: the least of them is the traffic.
+std::vector<double> exposed_by_rank(const train::Profile& profile,
+                                    const parallel::Communicator& world) {
+  const double ms = profile.ms[size_t(train::KernelClass::communication)];
+  std::vector<double> all;
+  for (int64_t us : world.all_gather_values({std::llround(ms * 1e3)}))
+    all.push_back(double(us) / 1e3);
+  return all;
+}
+
 void run_rank(const Options& o, Device device, const parallel::Communicator& world) {
   Training t(o, device, world);
   std::vector<train::Batch> batches;
@@ -149,6 +161,7 @@ void run_rank(const Options& o, Device device, const parallel::Communicator& wor
   if (o.breakdown) {
     const train::Profile profile = breakdown(o, t, batches);
     if (first) add_breakdown(profile, line);
+    if (o.ranks() > 1) line["exposed_ms_by_rank"] = exposed_by_rank(profile, world);
   }
   if (first) std::cout << line.dump() << std::endl;
 }

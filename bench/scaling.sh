@@ -21,10 +21,11 @@
 # 3  tensor   Llama 1.1B, 8 sequences of 2048, cut over 2 (and 4) GPUs with sequence parallelism
 # 4  torch    the models of part 2 in PyTorch, on one GPU, on all, then on the counts between
 #
-# Efficiency is tokens/s over those of one GPU times the GPUs, both of this run. A GPU that is warm, or has its
-# neighbours at work, is slower than a cold one alone, so each model is measured on one GPU twice: alone, and
-# with the same training, by itself, on every other GPU meanwhile ("beside").
+# Efficiency is tokens/s over those of one GPU times the GPUs, both of this run: of the first GPU alone, and "of
+# beside". A GPU that is warm, or has its neighbours at work, is slower than a cold one alone, and GPUs are not
+# alike, so each model is also trained on every GPU at once, on each by itself ("beside"); its slowest counts.
 # "exposed" is how long, in ms, a step's stream waits for other ranks; what is hidden behind kernels is not in it.
+# It is that of the rank that waits least: the others wait for slower GPUs, too. The file has it of all ranks.
 #
 # Time: on 8 GPUs, part 1 has 96 layouts, parts 2 and 3 have 19 rows, part 4 has 8; allow 15 s for a row. PyTorch
 # compiles each model for a minute or more, for one GPU and for several: that is begun first of all and goes on
@@ -66,14 +67,21 @@ counts() { for ((n = $1; n < gpus; n *= 2)); do echo "$n"; done; ((gpus < $1)) |
 # value KEY: of a JSON line on stdin, a number or a text.
 value() { grep -oE "\"$1\":(\"[^\"]*\"|[-0-9.e+]+|true|false)" | head -n 1 | cut -d : -f 2- | tr -d '"'; }
 
-# row NAME GPUS BASE LINE: a line of the table, and of the file. BASE: tokens/s of one GPU.
+# efficiency RATE GPUS BASE: nothing without a base.
+efficiency() { [ -z "$3" ] || awk "BEGIN { printf \"%.3f\", $1 / $3 / $2 }"; }
+# least KEY: of a JSON line on stdin, the smallest of a list of numbers.
+least() { grep -oE "\"$1\":\[[^]]*\]" | cut -d : -f 2 | tr -d '[]' | tr , '\n' | sort -g | head -n 1; }
+
+# row NAME GPUS BASES LINE: a line of the table, and of the file. BASES: tokens/s of one GPU, alone:beside others.
 row() {
-  local rate ms peak exposed efficiency=''
+  local rate ms peak exposed alone beside
   rate=$(value tokens_per_s <<< "$4") ms=$(value ms <<< "$4") peak=$(value peak_gib <<< "$4")
-  exposed=$(value communication <<< "$4")
-  [ -z "$3" ] || efficiency=$(awk "BEGIN { printf \"%.3f\", $rate / $3 / $2 }")
-  printf '%-38s %4s %10s %12.0f %10s %10s %9s\n' "$1" "$2" "$ms" "$rate" "${efficiency:--}" "${exposed:--}" "$peak"
-  echo "${4%\}},\"row\":\"$1\"${exposed:+,\"exposed_ms\":$exposed}${efficiency:+,\"efficiency\":$efficiency}}" >> "$out"
+  exposed=$(least exposed_ms_by_rank <<< "$4")
+  IFS=: read -r alone beside <<< "$3"
+  alone=$(efficiency "$rate" "$2" "$alone") beside=$(efficiency "$rate" "$2" "$beside")
+  columns "$1" "$2" "$ms" "$(printf %.0f "$rate")" "${alone:--}" "${beside:--}" "${exposed:--}" "$peak"
+  echo "${4%\}},\"row\":\"$1\"${exposed:+,\"exposed_ms\":$exposed}${alone:+,\"efficiency\":$alone}\
+${beside:+,\"efficiency_of_beside\":$beside}}" >> "$out"
 }
 # fail NAME GPUS FILE: a row that is not there, and why: torchrun says much after the first Error.
 fail() {
@@ -82,23 +90,25 @@ fail() {
   failed=1
   printf '%-38s %4s FAILED: %s\n' "$1" "$2" "${why:-no figures in time}"
 }
-header() { printf '%-38s %4s %10s %12s %10s %10s %9s\n' "" GPUs ms tokens/s efficiency exposed GiB; }
+columns() { printf '%-38s %4s %10s %12s %10s %10s %10s %9s\n' "$@"; }
+header() { columns "" GPUs ms tokens/s efficiency "of beside" exposed GiB; }
 
 # step ARGS...: prints a JSON line.
 step() { timeout -k 10 120 "$b/bench/gpt_step" "${common[@]}" "$@" | tail -n 1 | grep tokens_per_s; }
-# measure NAME GPUS BASE ARGS...: leaves tokens/s in $rate.
+# measure NAME GPUS BASES ARGS...: leaves tokens/s in $rate.
 measure() {
-  local name=$1 n=$2 base=$3 line
+  local name=$1 n=$2 bases=$3 line
   shift 3
   rate=''
   line=$(step --device "$device" "$@" 2> "$log/err") || { fail "$name" "$n" "$log/err"; return; }
   rate=$(value tokens_per_s <<< "$line")
-  row "$name" "$n" "$base" "$line"
+  row "$name" "$n" "$bases" "$line"
 }
-# beside NAME ARGS...: the same on every GPU by itself; the slowest counts.
+# beside NAME ARGS...: the same on every GPU by itself; leaves tokens/s of the slowest in $rate.
 beside() {
   local name=$1 i jobs=() line='' rates=()
   shift
+  rate=''
   [ "$device" = cuda ] || return
   for ((i = 0; i < gpus; ++i)); do
     step --device "cuda:$i" "$@" > "$log/beside$i" 2> "$log/err$i" &
@@ -108,8 +118,9 @@ beside() {
     wait "${jobs[i]}" || { fail "$name" 1 "$log/err$i"; continue; }
     rates+=("$(value tokens_per_s < "$log/beside$i") $i")
   done
-  ((${#rates[@]} < gpus)) || line=$(printf '%s\n' "${rates[@]}" | sort -g | head -n 1 | cut -d ' ' -f 2)
-  [ -z "$line" ] || row "$name" 1 "" "$(cat "$log/beside$line")"
+  ((${#rates[@]} == gpus)) || return
+  read -r rate line < <(printf '%s\n' "${rates[@]}" | sort -g)
+  row "$name" 1 "" "$(cat "$log/beside$line")"
 }
 
 # torch_step GPUS MODEL:BATCH ARGS...: prints a JSON line.
@@ -175,10 +186,11 @@ if wanted data; then
   out=/dev/null beside "warming up" --model gpt2-124m --batch 64 --steps 50 > /dev/null
   for size in "${sizes[@]}"; do
     model=${size%:*} args=(--model "${size%:*}" --batch "${size#*:}")
-    measure "$model" 1 "" "${args[@]}"; base=$rate
-    ((gpus == 1)) || beside "$model, beside" "${args[@]}"
-    for n in $(counts 2); do measure "$model, dp $n, ZeRO-1" "$n" "$base" "${args[@]}" --dp "$n" --zero; done
-    ((gpus == 1)) || measure "$model, dp $gpus" "$gpus" "$base" "${args[@]}" --dp "$gpus"
+    measure "$model" 1 "" "${args[@]}"; bases=$rate
+    ((gpus > 1)) || continue
+    beside "$model, beside" "${args[@]}"; bases+=:$rate
+    for n in $(counts 2); do measure "$model, dp $n, ZeRO-1" "$n" "$bases" "${args[@]}" --dp "$n" --zero; done
+    measure "$model, dp $gpus" "$gpus" "$bases" "${args[@]}" --dp "$gpus"
   done
 fi
 if wanted tensor; then
