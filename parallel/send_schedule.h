@@ -10,8 +10,9 @@
 //   late        ── forward ── backward ─────────────────▒▒▒▒▒▒▒▒ update ──
 //
 // GPT-2 124M, 64 sequences a GPU, on two H200 at 700 W, 2026-11-30. Two trainings that do not talk take 101.8 and
-// 100.8 ms a step; with a copy of 64 KiB between the GPUs each millisecond, 104.3 and 104.2 ms. With ZeRO-1, a
-// step takes 106.3 ms where buckets are sent at once, and 105.4 ms where they are sent late.
+// 100.8 ms a step; with a copy of 64 KiB between the GPUs each millisecond, 104.3 and 104.2 ms. Two with
+// ZeRO-1 together take 105.6, 105.1 and 105.5 ms a step where buckets are sent at once, 104.4, 104.5 and 104.5 ms
+// where seven of them wait, as these rules say (on another pair of GPUs; one of them alone: 102.0 ms).
 //
 // Nobody need say when that is: the first steps are timed, and send at once.
 #include <cstdint>
