@@ -50,7 +50,9 @@ FlatBuffer::FlatBuffer(std::vector<ParameterGroup> groups, const ArenaOptions& o
   order.resize(layout_.buckets().size());
   std::iota(order.begin(), order.end(), 0);
   for (const Slot& slot : slots()) move_in(slot);
-  masters_ = wide == first.dtype() ? parameters_ : make_state();
+  masters_ = wide == first.dtype() ? parameters_
+             : are_masters_split() ? zeros({layout_.own_size()}, DType::bf16, first.device())
+                                   : make_state();
   reload_masters();
 }
 
@@ -71,6 +73,20 @@ int64_t FlatBuffer::padding() const { return layout_.gaps({{0, layout_.size()}})
 Tensor FlatBuffer::view(const Tensor& arena, const Slot& slot) const {
   const Shape& shape = slot.parameter.shape();
   return arena.alias(shape, contiguous_strides(shape), slot.offset);
+}
+
+Tensor FlatBuffer::state_view(const Tensor& arena, const Slot& slot) const {
+  const OwnPart own = layout_.own_part(slot);
+  const int64_t size = own.end - own.begin;
+  const Shape shape = size == slot.parameter.numel() ? slot.parameter.shape() : Shape{size};
+  return arena.alias(shape, contiguous_strides(shape), own.place);
+}
+
+StateView FlatBuffer::master(const Slot& slot) const {
+  const Tensor here = state_view(masters_, slot);
+  if (!are_masters_split()) return here;
+  const int64_t first = slot.offset + layout_.own_part(slot).begin;
+  return {parameters_.alias(here.shape(), here.strides(), first), here};
 }
 
 Tensor FlatBuffer::make_state() const {
@@ -98,6 +114,7 @@ void FlatBuffer::finish_gradients(const Range& range) {
 
 void FlatBuffer::reload_masters() {
   if (!has_masters()) return;
+  if (are_masters_split()) return fill_(masters_, 0);
   for (const Bucket& b : layout_.buckets())
     copy_(part_of(masters_, {b.own.begin - b.shift, b.own.end - b.shift}),
           part_of(parameters_, b.own));

@@ -6,7 +6,7 @@
 //   parameters  │ embedding │  qkv   │   up   │ │  γ   │ │  β   │ │   type of the model
 //               ├───────────┼────────┼────────┼─┼──────┼─┼──────┼─┤
 //   gradients   │           │        │        │0│      │0│      │0│   f32 (f64 for f64)
-//   masters     │           │        │        │0│      │0│      │0│   f32, for 16-bit parameters
+//   masters     │           │        │        │0│      │0│      │0│   f32 of f16; of bf16 a lower half
 //   moments …   │           │        │        │0│      │0│      │0│   one arena each
 //               └───────────┴────────┴────────┴─┴──────┴─┴──────┴─┘
 //
@@ -20,6 +20,7 @@
 #include <functional>
 
 #include "optim/arena_layout.h"
+#include "optim/split_master.h"
 
 namespace gradus::optim {
 
@@ -34,10 +35,12 @@ class FlatBuffer {
 
   const Tensor& parameters() const { return parameters_; }
   const Tensor& gradients() const { return gradients_; }
-  /// What an update writes to: f32 copies of 16-bit parameters (a state arena), else the parameters
-  /// themselves.
+  /// What an update writes to. Of f16 parameters: f32 copies (a state arena). Of bf16: the low halves of
+  /// f32 masters whose upper halves are the parameters (a state arena; see optim/split_master.h). Else the
+  /// parameters themselves.
   const Tensor& masters() const { return masters_; }
   bool has_masters() const { return !masters_.is_same(parameters_); }
+  bool are_masters_split() const { return parameters_.dtype() == DType::bf16; }
 
   std::vector<ParameterGroup>& groups() { return groups_; }
   const std::vector<ParameterGroup>& groups() const { return groups_; }
@@ -48,6 +51,11 @@ class FlatBuffer {
 
   /// The part of the arena of parameters or gradients that belongs to a parameter, in its shape.
   Tensor view(const Tensor& arena, const Slot& slot) const;
+  /// The part of a state arena that belongs to a parameter: in its shape, or (elements) where not all of
+  /// it is updated here.
+  Tensor state_view(const Tensor& arena, const Slot& slot) const;
+  /// The same of the masters.
+  StateView master(const Slot& slot) const;
   /// A new state arena of zeros.
   Tensor make_state() const;
 
@@ -58,7 +66,8 @@ class FlatBuffer {
   /// Makes the gradients of parameters that no backward reached 0. Needed before `gradients` is read.
   void finish_gradients() { finish_gradients({0, layout_.size()}); }
   void finish_gradients(const Range& range);
-  /// After parameters were written from outside (a checkpoint): masters ← parameters.
+  /// After parameters were written from outside (a checkpoint): masters ← parameters. Else those of f16 go
+  /// on from where they were, and those of bf16 from what was written, give or take half its last bit.
   void reload_masters();
 
   /// In which order an update takes the buckets; as they lie, unless something better is known. It matters where

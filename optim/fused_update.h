@@ -77,56 +77,86 @@ std::vector<Pass> passes_of(const FlatBuffer& flat, int first, int last);
 
 namespace detail {
 
-struct NoCopy {};  // in place of a 16-bit type: the masters are the parameters
+// A master lies in one array or two: θ alone; θ, and p for f16 parameters; p for bf16, and the low half.
 
-template <class W, class P, class Rule, class... State>
-void update_row(int64_t n, const Rule& rule, P* __restrict copy, W* __restrict theta,
+struct Nothing {};  // in place of the second
+
+template <class W>
+GRADUS_HD W master_in(W theta, Nothing) {
+  return theta;
+}
+GRADUS_HD inline float master_in(float theta, f16) { return theta; }
+GRADUS_HD inline float master_in(bf16 p, int16_t low) { return master_of(p, low); }
+
+template <class W>
+GRADUS_HD void put_master(W t, W& theta, Nothing&) {
+  theta = t;
+}
+GRADUS_HD inline void put_master(float t, float& theta, f16& p) { theta = t, p = f16(t); }
+GRADUS_HD inline void put_master(float t, bf16& p, int16_t& low) {
+  p = bf16(t), low = low_of(t, p);
+}
+
+template <class A, class B, class W, class Rule, class... State>
+void update_row(int64_t n, const Rule& rule, A* __restrict a, B* __restrict b,
                 const W* __restrict g, State* __restrict... state) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    rule(theta[i], g[i], state[i]...);
-    if constexpr (!std::is_same_v<P, NoCopy>) copy[i] = P(theta[i]);
+    B& second = b[std::is_same_v<B, Nothing> ? 0 : i];
+    W theta = master_in(a[i], second);
+    rule(theta, g[i], state[i]...);
+    put_master(theta, a[i], second);
   }
 }
 
 #if defined(__CUDACC__)
+template <int V, class T>
+__device__ Pack<T, V> load(const T* p, int64_t i) {
+  if constexpr (std::is_same_v<T, Nothing>)
+    return {};
+  else
+    return *reinterpret_cast<const Pack<T, V>*>(p + i);
+}
+template <int V, class T>
+__device__ void store(T* p, int64_t i, const Pack<T, V>& values) {
+  if constexpr (!std::is_same_v<T, Nothing>) *reinterpret_cast<Pack<T, V>*>(p + i) = values;
+}
+
 /// Elements from segments.begin() on, V neighbours a thread. Segments and arrays are aligned to more
 /// than V elements.
-template <int V, class W, class P, class Rule, class... State>
+template <int V, class A, class B, class W, class Rule, class... State>
 __global__ void __launch_bounds__(256)
     update_kernel(__grid_constant__ const Segments segments, Rule rule, const StepNumbers* numbers,
-                  P* copy, W* theta, const W* g, State*... state) {
+                  A* a, B* b, const W* g, State*... state) {
   const int64_t i = segments.at[0].begin + (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
   if (i >= segments.at[segments.count - 1].end) return;
-  auto at = [i](auto* p) -> auto& { return *reinterpret_cast<Pack<W, V>*>(p + i); };
-  auto update = [&](Pack<W, V> t, Pack<W, V> gradient, auto... s) {  // by value: loaded at once
+  auto update = [&](auto first, auto second, auto gradient,
+                    auto... s) {  // by value: loaded at once
     if (!numbers->applied) return;
     rule.begin(*numbers, segments.holding(i));
 #pragma unroll
-    for (int j = 0; j < V; ++j) rule(t.v[j], gradient.v[j], s.v[j]...);
-    at(theta) = t;
-    ((at(state) = s), ...);
-    if constexpr (!std::is_same_v<P, NoCopy>) {
-      Pack<P, V> rounded;
-#pragma unroll
-      for (int j = 0; j < V; ++j) rounded.v[j] = P(t.v[j]);
-      *reinterpret_cast<Pack<P, V>*>(copy + i) = rounded;
+    for (int j = 0; j < V; ++j) {
+      W theta = master_in(first.v[j], second.v[j]);
+      rule(theta, gradient.v[j], s.v[j]...);
+      put_master(theta, first.v[j], second.v[j]);
     }
+    store<V>(a, i, first), store<V>(b, i, second);
+    (store<V>(state, i, s), ...);
   };
-  update(at(theta), *reinterpret_cast<const Pack<W, V>*>(g + i), at(state)...);
+  update(load<V>(a, i), load<V>(b, i), load<V>(g, i), load<V>(state, i)...);
 }
 #endif
 
-template <class W, class P, class Rule, class... State>
+template <class A, class B, class W, class Rule, class... State>
 void update_arrays(Device device, const Segments& segments, Rule rule, const StepNumbers* numbers,
-                   P* copy, W* theta, const W* g, State*... state) {
+                   A* a, B* b, const W* g, State*... state) {
 #if defined(__CUDACC__)
   if (device.is_cuda()) {
-    constexpr int V = 16 / sizeof(W);
+    constexpr int V = 32 / sizeof(W);
     const int64_t threads = (segments.end() - segments.begin()) / V;
     if (threads == 0) return;
     update_kernel<V><<<unsigned((threads + 255) / 256), 256, 0, cuda::stream(device)>>>(
-        segments, rule, numbers, copy, theta, g, state...);
+        segments, rule, numbers, a, b, g, state...);
     return cuda::check_launch("optimizer kernel");
   }
 #endif
@@ -137,7 +167,7 @@ void update_arrays(Device device, const Segments& segments, Rule rule, const Ste
     rule.begin(*numbers, group);
     parallel_for(group.end - group.begin, kGrain, [&](int64_t begin, int64_t end) {
       const int64_t first = group.begin + begin;
-      update_row(end - begin, rule, std::is_same_v<P, NoCopy> ? copy : copy + first, theta + first,
+      update_row(end - begin, rule, a + first, std::is_same_v<B, Nothing> ? b : b + first,
                  g + first, (state + first)...);
     });
   }
@@ -146,21 +176,24 @@ void update_arrays(Device device, const Segments& segments, Rule rule, const Ste
 template <class W, class Rule, class... Arena>
 void update_segments(const FlatBuffer& flat, const Segments& segments, const Rule& rule,
                      const StepNumbers* numbers, const Arena&... state) {
-  // Segments count elements of state arenas; these three lie in the arena.
+  // Segments count elements of state arenas; gradients and parameters lie in the arena.
   const int64_t shift = segments.shift;
   const Range range{segments.begin() + shift, segments.end() + shift};
   // Of the parameters, those in the range alone are used: others may be on their way.
   const Tensor own = part_of(flat.parameters(), range);
-  auto run = [&]<class P>(W* theta, P* copy) {
-    update_arrays<W, P>(own.device(), segments, rule, numbers, copy, theta,
-                        flat.gradients().template data<W>() + shift, state.template data<W>()...);
+  auto run = [&](auto* a, auto* b) {
+    update_arrays(own.device(), segments, rule, numbers, a, b,
+                  static_cast<const W*>(flat.gradients().template data<W>()) + shift,
+                  state.template data<W>()...);
   };
-  if (!flat.has_masters())
-    return run(own.template data<W>() - segments.begin(), static_cast<NoCopy*>(nullptr));
-  W* masters = flat.masters().template data<W>();
+  Nothing nothing;
+  if (!flat.has_masters()) return run(own.template data<W>() - segments.begin(), &nothing);
   if constexpr (std::is_same_v<W, float>) {
-    if (own.dtype() == DType::bf16) return run(masters, own.data<bf16>() - segments.begin());
-    return run(masters, own.data<f16>() - segments.begin());
+    const Tensor& beside = flat.masters();
+    if (own.dtype() == DType::bf16)
+      run(own.data<bf16>() - segments.begin(), static_cast<int16_t*>(beside.raw()));
+    else
+      run(beside.data<float>(), own.data<f16>() - segments.begin());
   }
 }
 
@@ -188,7 +221,7 @@ void fused_update(const FlatBuffer& flat, const Rule& rule, const StepNumbers* n
 /// f.operator()<W>() with the type of the masters, float or double.
 template <class F>
 void dispatch_masters(const FlatBuffer& flat, F&& f) {
-  if (flat.masters().dtype() == DType::f64)
+  if (flat.gradients().dtype() == DType::f64)  // as wide as masters
     f.template operator()<double>();
   else
     f.template operator()<float>();

@@ -13,7 +13,8 @@
 //   4  clip       shorten them to the largest norm
 //   5  zeros      count those that are exactly 0, if asked for
 //   6  step       update the masters
-//   7  copy back  round the masters into the 16-bit parameters
+//   7  copy back  round the masters into the 16-bit parameters (of bf16, of a master only what the
+//                 parameter lacks is kept: optim/split_master.h)
 //
 // 2 to 4 are one factor, found while the gradients are read once for their norm; 6 and 7 are one pass
 // that applies it. All of it happens on the device, and nobody waits.

@@ -140,7 +140,7 @@ void Muon::apply(const StepNumbers* numbers) {
 
 void Muon::update_matrix(const FlatBuffer::Slot& slot, const StepNumbers* numbers) {
   const Tensor g = flat().view(flat().gradients(), slot), m = flat().view(m_, slot);
-  const Tensor theta = flat().view(flat().masters(), slot);
+  const Tensor theta = flat().master(slot).read();
   const Segment factors({}, flat().groups()[size_t(slot.group)]);
   const std::vector<int64_t> sizes = pieces_of(options, slot.parameter);
   int64_t unit = 0, first = 0;
@@ -165,7 +165,10 @@ void Muon::update_matrix(const FlatBuffer::Slot& slot, const StepNumbers* number
       first += size;
     }
   });
-  if (flat().has_masters()) write_values(flat().view(flat().parameters(), slot), theta);
+  if (flat().are_masters_split())
+    flat().master(slot).write(theta);
+  else if (flat().has_masters())
+    write_values(flat().view(flat().parameters(), slot), theta);
 }
 
 }  // namespace gradus::optim

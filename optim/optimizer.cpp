@@ -68,20 +68,17 @@ void Optimizer::apply() {
 }
 
 std::vector<NamedState> Optimizer::state() const {
-  std::vector<Arena> all = arenas();
-  if (flat_.has_masters()) all.push_back({"master", flat_.masters()});
   std::vector<NamedState> list;
   for (const Slot& slot : flat_.slots()) {
     const OwnPart own = flat_.layout().own_part(slot);
-    const int64_t size = own.end - own.begin;
-    const bool is_all = size == slot.parameter.numel();
-    const Shape shape = is_all ? slot.parameter.shape() : Shape{size};
-    for (const Arena& arena : all)
-      if ((is_all || size > 0) &&
-          own.place < arena.values.numel())  // the last groups may be without
-        list.push_back({slot.name() + "." + arena.name,
-                        arena.values.alias(shape, contiguous_strides(shape), own.place),
-                        slot.parameter, own.begin, own.end});
+    if (own.begin == own.end && slot.parameter.numel() > 0) continue;
+    const auto add = [&](const std::string& name, const StateView& value) {
+      list.push_back({slot.name() + "." + name, value, slot.parameter, own.begin, own.end});
+    };
+    for (const Arena& arena : arenas())
+      if (own.place < arena.values.numel())  // the last groups may be without
+        add(arena.name, flat_.state_view(arena.values, slot));
+    if (flat_.has_masters()) add("master", flat_.master(slot));
   }
   return list;
 }

@@ -27,8 +27,8 @@ struct StepOptions {
 /// shard, in row-major order; padding of a shard is not among them. A part may begin and end within a row.
 struct NamedState {
   std::string name;  // "blocks.0.qkv.weight.m"
-  Tensor value;  // a view: what is copied into it is restored. (end − begin), or the parameter's
-                 // shape where all of it is here
+  /// What is written to it is restored. (end − begin), or the parameter's shape where all of it is here.
+  StateView value;
   nn::Parameter parameter;
   int64_t begin = 0, end = 0;
 };
@@ -61,7 +61,7 @@ class Optimizer {
   /// Updates applied so far. Waits for the device.
   int64_t steps() const { return control_.updates(); }
   void restore_steps(int64_t steps) { control_.restore_updates(steps); }
-  /// State of all parameters, as far as it is here. Restoring: copy into it, then restore_steps.
+  /// State of all parameters, as far as it is here. Restoring: write to it, then restore_steps.
   /// (Where a checkpoint has no masters: flat().reload_masters().)
   std::vector<NamedState> state() const;
 

@@ -5,7 +5,7 @@
 headers="autograd/apply.h autograd/engine.h autograd/gradcheck.h autograd/graph.h autograd/recompute.h
          autograd/tensor.h core/check.h core/random.h core/shape.h nn/*.h models/*.h ops/ops.h
          optim/adam.h optim/flat_buffer.h optim/grad_norm.h optim/optimizer.h optim/parameter_group.h
-         optim/sgd.h sched/*.h"
+         optim/sgd.h optim/split_master.h sched/*.h"
 counted='acquire|release'  # what Ref calls
 
 examples=$(mktemp)

@@ -81,6 +81,7 @@ mutant autograd/tensor.cpp 's/^  \+\+impl_->storage->version;//'                
 # parameters, optimizers, models
 mutant nn/init.cu        's/count = std::min\(\{kPiece, end - i, map.run - i % map.run\}\)/count = std::min(kPiece, end - i)/' 'Init.R10*' "${m}gpt2_tied_dp1_tp2_m1"
 mutant optim/sgd.cu      's/n.updates == 1 \? W\(1\) : rest/rest/'                            'Sgd.Three*'
+mutant optim/split_master.h 's/low < 0x7fff \? low : 0x7fff/low/'                                'SplitMaster.Comes*'
 mutant optim/step_control.cu 's/\(n.attempts \+ 1\) % kAhead/n.attempts % kAhead/'            'Step.*'
 mutant optim/step_control.cu 's/return !std::isfinite/return std::isfinite/'                 'Step.TheFirstOfMany*'
 mutant ops/self_attention.cpp 's/parts\[1\]\), heads_first\(parts\[2\]/parts[2]), heads_first(parts[1]/' 'Gpt.Rows*'

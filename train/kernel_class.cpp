@@ -108,7 +108,7 @@ ClassTimes floor_of(const StepSize& step, const Ceiling& ceiling) {
   if (m.gated_mlp)
     bytes[int(gate_and_rope)] = (3 + 5) * u * double(m.mlp_width) / C * L +
                                 4 * (1 + double(m.kv_heads) / double(m.heads)) * u * L;
-  bytes[int(optimizer)] = (s == 2 ? 4 + 30 : 4 + 28) * double(step.parameters);
+  bytes[int(optimizer)] = (step.dtype == DType::f16 ? 4 + 30 : 4 + 28) * double(step.parameters);
 
   for (size_t c = 0; c < ms.size(); ++c)
     ms[c] = 1e3 * (flops[c] / ceiling.flops + bytes[c] / ceiling.bytes);

@@ -15,8 +15,8 @@
 //   cross-entropy       logits read once and written once, in place: 2 s B T V
 //   embedding           forward with the first norm 3u, backward 3u
 //   SwiGLU, RoPE        (3 + 5) u F/C a layer;  4 (1 + KV heads / heads) u a layer, in place
-//   optimizer           16-bit parameters: norm 4 P, then 30 P (gradient, master, both moments in f32
-//                       read, the last three and the parameter written); f32: 4 P and 28 P
+//   optimizer           norm 4 P, then 28 P (gradient, master, both moments in f32 read, the last three
+//                       written); f16: 4 P and 30 P (its parameters are no part of the masters)
 //
 // Biases, GELU and gaps between kernels have no floor: what is launched well hides them. Nor has
 // communication: what is counted is the time in which the stream waits for other ranks; what goes on beside it

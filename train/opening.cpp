@@ -68,7 +68,8 @@ std::string checkpoint_text(const Settings& s, int64_t first_step, const std::st
 int64_t bytes_of(const RunState& state) {
   const optim::FlatBuffer& flat = state.optimizer->flat();
   int64_t bytes = gradus::bytes_of(flat.parameters()) + gradus::bytes_of(flat.gradients());
-  for (const optim::NamedState& s : state.optimizer->state()) bytes += gradus::bytes_of(s.value);
+  for (const optim::NamedState& s : state.optimizer->state())
+    bytes += gradus::bytes_of(s.value.low ? s.value.low : s.value.values);
   return bytes;
 }
 

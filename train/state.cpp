@@ -54,7 +54,7 @@ template <class File>
 void save(File& file, std::span<const StateTensor> state) {
   for (const StateTensor& s : state) {
     if (!s.is_written) continue;
-    const Tensor host = contiguous(to(s.tensor.detach(), kCpu));
+    const Tensor host = contiguous(to(s.tensor.read(), kCpu));
     for (const Piece& piece : parts_of(s)) {
       Staged staged(piece, host.dtype());
       staged.take(host);
@@ -64,7 +64,7 @@ void save(File& file, std::span<const StateTensor> state) {
 }
 
 // What was read, in a tensor's shape; 0 where nothing is stored, in padding.
-Tensor joined(const Tensor& like, std::span<const Staged> pieces) {
+Tensor joined(const optim::StateView& like, std::span<const Staged> pieces) {
   int64_t elements = 0;
   for (const Staged& s : pieces) elements += s.piece.here.numel();
   const bool is_all = elements == like.numel();
@@ -126,7 +126,7 @@ void load_state(const CheckpointReader& reader, std::span<const StateTensor> sta
   }
   reader.load(wanted, unexpected, elsewhere);
   for (size_t i = 0; i < state.size(); ++i)
-    copy_(state[i].tensor.detach(), joined(state[i].tensor, staged[i]));
+    state[i].tensor.write(joined(state[i].tensor, staged[i]));
 }
 
 }  // namespace gradus::train

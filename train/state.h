@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "nn/module.h"
+#include "optim/split_master.h"
 #include "train/checkpoint_reader.h"
 #include "train/checkpoint_writer.h"
 
@@ -28,7 +29,7 @@ struct ShardRange {
 
 struct StateTensor {
   std::string name;
-  Tensor tensor;  // contiguous
+  optim::StateView tensor;  // contiguous
   nn::Shard shard;
   std::optional<ShardRange> range{};  // what of the shard it is, if that is not all
   bool is_written = true;             // here, not by another rank that holds the same

@@ -3,8 +3,8 @@
 // Data parallel ranks (tutorial 12) all do the same update: n times the work, and n times the state. For a
 // model in bf16, Adam keeps more than the model itself:
 //
-//   bytes a parameter      2 bf16   4 gradient     4 master, 4 m, 4 v
-//                          ──── needed by all ──── ── by whoever updates ──
+//   bytes a parameter      2 bf16   4 gradient     2 more of its f32 master, 4 m, 4 v
+//                          ─── needed by all ──   ─────── by whoever updates ──────
 //
 // So each rank updates a slice of the parameters, and has master, m and v of it alone [Rajbhandari et al.
 // 2020]:
@@ -28,7 +28,7 @@ using namespace gradus::parallel;
 
 void bytes() {
   section("What a rank keeps of 7 billion parameters, in GB");
-  const auto gigabytes = [](double slices) { return 7 * (2 + 4 + 12 / slices); };
+  const auto gigabytes = [](double slices) { return 7 * (2 + 4 + 10 / slices); };
   say("ranks    data parallel    ZeRO-1");
   for (int n : {1, 2, 8, 64}) std::printf("  %-8d %-16.0f %.0f\n", n, gigabytes(1), gigabytes(n));
   expect("alone, a GPU of 80 GB does not hold it", gigabytes(1) > 80);

@@ -217,12 +217,12 @@ TEST(Slices, StateNamesThePartsOfParametersThatAreHere) {
       for (size_t i = 0; i < 9; ++i) {
         if (s.name != expected[i].name) continue;
         EXPECT_EQ(s.value.numel(), s.end - s.begin);
-        const std::vector<double> values = s.value.to_vector();
+        const std::vector<double> values = s.value.read().to_vector();
         std::copy(values.begin(), values.end(), joined[i].begin() + s.begin);
       }
   }
   for (size_t i = 0; i < 9; ++i)
-    EXPECT_EQ(joined[i], expected[i].value.to_vector()) << expected[i].name;
+    EXPECT_EQ(joined[i], expected[i].value.read().to_vector()) << expected[i].name;
 }
 
 TEST(Slices, ReloadedMastersFollowLoadedParameters) {
@@ -233,7 +233,7 @@ TEST(Slices, ReloadedMastersFollowLoadedParameters) {
   const NamedState master = adam->state()[2];
   EXPECT_EQ(master.name, "parameter 0.master");
   EXPECT_EQ(master.begin, 128);
-  EXPECT_EQ(master.value.to_vector(), std::vector<double>(210 - 128, 8));
+  EXPECT_EQ(master.value.read().to_vector(), std::vector<double>(210 - 128, 8));
 }
 
 // Σ g², zeros and the first element that is not finite, over ranges with gaps between them.

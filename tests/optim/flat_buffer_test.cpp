@@ -174,12 +174,12 @@ TEST(Optimizer, StateRestoresBitForBit) {
   train(a, x, 0, 5);
   copy_(y.detach(), x.detach());
   std::vector<NamedState> from = a.state(), to = b.state();
-  for (size_t i = 0; i < from.size(); ++i) copy_(to[i].value, from[i].value);
+  for (size_t i = 0; i < from.size(); ++i) to[i].value.write(from[i].value.read());
   b.restore_steps(a.steps());
   train(a, x, 5, 10), train(b, y, 5, 10);
   EXPECT_EQ(x.to_vector(), y.to_vector());
   for (size_t i = 0; i < from.size(); ++i)
-    EXPECT_EQ(from[i].value.to_vector(), to[i].value.to_vector()) << from[i].name;
+    EXPECT_EQ(from[i].value.read().to_vector(), to[i].value.read().to_vector()) << from[i].name;
 }
 
 TEST(Optimizer, ReloadedMastersFollowLoadedParameters) {

@@ -52,7 +52,7 @@ TEST(MixedPrecision, O7_TheScaleDoesNotChangeTheUpdate) {
         EXPECT_EQ(r.grad_norm(), 13);
         EXPECT_EQ(r.loss_scale(), scale);
       }
-      values.push_back(adam.state().back().value.to_vector());
+      values.push_back(adam.state().back().value.read().to_vector());
     }
     EXPECT_EQ(values[0], values[1]);
   }
@@ -84,7 +84,7 @@ TEST(MixedPrecision, O4_AnOverflowIsSkippedWithoutATrace) {
     EXPECT_EQ(adam.steps(), 5);
     const auto a = adam.state(), b = twin.state();
     for (size_t i = 0; i < a.size(); ++i)
-      EXPECT_EQ(a[i].value.to_vector(), b[i].value.to_vector()) << a[i].name;
+      EXPECT_EQ(a[i].value.read().to_vector(), b[i].value.read().to_vector()) << a[i].name;
     EXPECT_EQ(precision.state(), (GradScaler::State{512, 3, 0}));
   }
 }

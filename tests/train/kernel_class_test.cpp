@@ -27,15 +27,15 @@ TEST(KernelClass, FloorsOfTheKnownModels) {
   EXPECT_NEAR(a[int(KernelClass::norm)], 2.25 + 2.32, 0.01);
   EXPECT_NEAR(a[int(KernelClass::cross_entropy)], 3.07, 0.005);
   EXPECT_NEAR(a[int(KernelClass::embedding)], 0.07 + 0.07, 0.01);
-  EXPECT_NEAR(a[int(KernelClass::optimizer)], 0.98, 0.01);
+  EXPECT_NEAR(a[int(KernelClass::optimizer)], 0.93, 0.005);
   EXPECT_EQ(a[int(KernelClass::gate_and_rope)], 0);
-  EXPECT_NEAR(total(a), 76.47, 0.05);
+  EXPECT_NEAR(total(a), 76.42, 0.05);
 
   const StepSize llama{{22, 2048, 2048, 32000, 32, 4, 5632, true}, 8, 1'100'048'384};
   const ClassTimes b = floor_of(llama, *h200);
   EXPECT_NEAR(b[int(KernelClass::gemm)], 129.05, 0.05);
   EXPECT_NEAR(b[int(KernelClass::gate_and_rope)], 7.55 + 1.55, 0.01);
-  EXPECT_NEAR(total(b), 167.08, 0.1);
+  EXPECT_NEAR(total(b), 166.57, 0.1);
 }
 
 TEST(KernelClass, OpsAreTakenByTheirNames) {

@@ -203,9 +203,9 @@ TEST(State, SlicesOfShardsAreReadAtEveryOtherLayout) {
           for (int slice = 0; slice < 3; ++slice) {
             const auto expected = slices_of(shard(rank, other), slice, 3);
             const auto got = slices_of(shard(rank, other), slice, 3);
-            fill_(got[0].tensor, 7);
+            fill_(got[0].tensor.values, 7);
             load_state(reader, got);
-            EXPECT_EQ(got[0].tensor.to_vector(), expected[0].tensor.to_vector())
+            EXPECT_EQ(got[0].tensor.read().to_vector(), expected[0].tensor.read().to_vector())
                 << ranks << " ranks, " << slices << " slices, rank " << rank << " of " << other;
           }
     }
