@@ -152,7 +152,7 @@ void update_arrays(Device device, const Segments& segments, Rule rule, const Ste
                    A* a, B* b, const W* g, State*... state) {
 #if defined(__CUDACC__)
   if (device.is_cuda()) {
-    constexpr int V = 32 / sizeof(W);
+    constexpr int V = 32 / sizeof(W);  // 16 bytes of 16-bit arrays
     const int64_t threads = (segments.end() - segments.begin()) / V;
     if (threads == 0) return;
     update_kernel<V><<<unsigned((threads + 255) / 256), 256, 0, cuda::stream(device)>>>(
