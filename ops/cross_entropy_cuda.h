@@ -93,8 +93,8 @@ void launch_streamed(Device device, const Rows<T, I>& in) {
 
 template <class T, class I>
 void forward_cuda(Device device, const Rows<T, I>& in) {
-  const bool packed = in.n % kPackSize<T> == 0 && aligned_to(16, in.z) && aligned_to(16, in.dz);
-  in.dz&& packed ? launch_held(device, in) : launch_streamed(device, in);
+  const bool packed = in.dz && aligned_to(16, in.z) && aligned_to(16, in.dz);
+  packed ? launch_held(device, in) : launch_streamed(device, in);
   cuda::check_launch("cross-entropy kernel");
 }
 
