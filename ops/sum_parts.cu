@@ -164,7 +164,6 @@ class Waiting {
 /// For this type and device, in the backward that runs in this thread.
 std::shared_ptr<Waiting> waiting_for(Device device, DType dtype) {
   thread_local std::shared_ptr<Waiting> current;
-  if (current && !current->takes(device, dtype)) current->run();
   if (!current || !current->takes(device, dtype)) {
     current = std::make_shared<Waiting>(device, dtype);
     detail::at_end_of_backward([mine = current] {

@@ -67,6 +67,8 @@ mutant ops/softmax.cu 's/live \+= D::is_live\(A\(y\[i\]\)\);//'                 
 mutant ops/add_norm.cu 's/return \{dx, dy, sums\[2\]/return {dx, dx, sums[2]/'              "$case/add_layer_norm_*f64*"
 mutant ops/cross_entropy.cu 's/logits && logits.is_sole_owner\(\)/bool(logits)/'           'CrossEntropy.LogitsThat*'
 mutant ops/cross_entropy.cu 's/keeps_graph\(\) \? at_once : std::move/keeps_graph() ? std::move(at_once) : std::move/' 'CrossEntropy.BackwardAgain*'
+mutant ops/sum_parts.cu 's/to.join_before_use\(.*//'                                        'SumParts.WhoReads*'
+mutant ops/sum_parts.cu 's/mine->run\(\);//'                                               'SumParts.AllIsThere*'
 # the engine: counting, ownership, release, hooks, order of destruction
 mutant autograd/engine.cpp 's/if \(i < dx.size\(\) && dx\[i\]\) \{/if (i >= dx.size() || !dx[i]) continue;\n      {/' 'Engine.AnOpMayReturn*'
 mutant autograd/engine.cpp 's/node->gradient_slots.clear\(\);$//'                            'Engine.AFailedBackward*'
@@ -81,7 +83,7 @@ mutant autograd/tensor.cpp 's/^  \+\+impl_->storage->version;//'                
 # parameters, optimizers, models
 mutant nn/init.cu        's/count = std::min\(\{kPiece, end - i, map.run - i % map.run\}\)/count = std::min(kPiece, end - i)/' 'Init.R10*' "${m}gpt2_tied_dp1_tp2_m1"
 mutant optim/sgd.cu      's/n.updates == 1 \? W\(1\) : rest/rest/'                            'Sgd.Three*'
-mutant optim/split_master.h 's/low < 0x7fff \? low : 0x7fff/low/'                                'SplitMaster.Comes*'
+mutant optim/split_master.cu 's/return low_of\(theta, bf16\(theta\)\);/return 0;/'                'SplitMaster.*'
 mutant optim/step_control.cu 's/\(n.attempts \+ 1\) % kAhead/n.attempts % kAhead/'            'Step.*'
 mutant optim/step_control.cu 's/return !std::isfinite/return std::isfinite/'                 'Step.TheFirstOfMany*'
 mutant ops/self_attention.cpp 's/parts\[1\]\), heads_first\(parts\[2\]/parts[2]), heads_first(parts[1]/' 'Gpt.Rows*'

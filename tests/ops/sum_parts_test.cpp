@@ -89,6 +89,18 @@ TEST(SumParts, WhoReadsAGradientDuringBackwardHasAllOfIt) {
   }
 }
 
+// Also in the eyes of who asked for its address before, as a graph's capture does.
+TEST(SumParts, AllIsThereWhenBackwardEnds) {
+  Generator g(10);
+  const Tensor buffer = full({kWidth}, NAN, DType::f32), gamma = gamma_with_main_grad(g, kCpu);
+  gamma.set_main_grad(buffer);
+  const float* there = buffer.data<float>();
+  chain(normal({7, kWidth}, g, 0, 1, DType::f32), {gamma})
+      .backward(normal({7, kWidth}, g, 0, 1, DType::f32));
+  const Values seen(there, there + kWidth);
+  EXPECT_EQ(seen, gamma.grad().to_vector());
+}
+
 TEST(SumParts, TwoUsesInOneBackwardAreAdded) {
   for (Device device : test_devices()) {
     Generator g(7);
