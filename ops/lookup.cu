@@ -4,6 +4,7 @@
 #include "autograd/gradcheck.h"
 #include "ops/lookup_cpu.h"
 #include "ops/lookup_cuda.h"
+#include "ops/lookup_sorted_cuda.h"
 
 namespace gradus {
 namespace {

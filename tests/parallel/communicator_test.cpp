@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "core/scope.h"
 #include "ops/ops.h"
 #include "tests/devices.h"
 #include "tests/parallel/each_world.h"
