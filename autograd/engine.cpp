@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 
 #include "autograd/accumulate.h"
 #include "autograd/apply.h"
@@ -156,7 +157,13 @@ class Sweep {
     return list;
   }
   static void end() {
-    for (const auto& f : std::exchange(left_to_do(), {})) f();
+    std::exception_ptr first;
+    for (const auto& f : std::exchange(left_to_do(), {})) try {
+        f();
+      } catch (...) {
+        if (!first) first = std::current_exception();
+      }
+    if (first) std::rethrow_exception(first);
   }
   static void end_of_failed() noexcept {
     try {

@@ -13,8 +13,8 @@ Tensors run_backward(const Tensors& roots, Tensors seeds, const Tensors& targets
                      BackwardOptions options);
 
 namespace detail {
-/// Calls f once the outermost backward that runs in this thread has come to its end, also to a failed one.
-/// Error if none runs.
+/// Calls f once the outermost backward that runs in this thread has come to its end, also to a failed one, and
+/// whatever another such f throws. Error if none runs.
 void at_end_of_backward(std::function<void()> f);
 bool is_backward_running();
 /// May an op running in this thread's sweep add to main gradients itself (Need::into)?

@@ -3,9 +3,9 @@
 // sums of some of the rows each, and these parts are added in a fixed order: the same bits on each run.
 //
 // Note [sums that wait]
-// The parts of one γ are read within a microsecond, and a kernel takes three to come and go. A block of a
-// transformer has seven such sums, and nobody reads a main gradient before backward has ended: so what is added
-// to main gradients waits, and one kernel does all of it.
+// The parts of one γ are read within a microsecond, and a kernel takes three to come and go. A block of GPT-2
+// has eight such sums, and nobody reads a main gradient before backward has ended: so what is added to main
+// gradients waits, and one kernel does all of it.
 //
 //   backward   ── norm ── attention ── norm ── mlp ── … ── norm ──┬─ Σ ─── optimizer
 //                  └ parts   └ parts    └ parts └ parts     └─────┘

@@ -80,6 +80,8 @@ mutant autograd/node.cpp   's/^    accumulate\(\*meta.grad, /    *meta.grad = Te
 mutant autograd/node.cpp   's/^  if \(draining\) return;//'                                  'Engine.G11*'
 mutant autograd/accumulate.cu 's/into.is_sole_owner\(\) && //'                               'Engine.AHeld*:Engine.G2_*'
 mutant autograd/tensor.cpp 's/^  \+\+impl_->storage->version;//'                             'Engine.G8*:Engine.G9*'
+mutant autograd/engine.cpp 's/if \(running\(\).size\(\) == 1\) end\(\);/end();/'            'Engine.WhatWaits*Once*'
+mutant autograd/engine.cpp 's/if \(running\(\).size\(\) == 1\) end_of_failed\(\);//'        'Engine.WhatWaits*Fails'
 # parameters, optimizers, models
 mutant nn/init.cu        's/count = std::min\(\{kPiece, end - i, map.run - i % map.run\}\)/count = std::min(kPiece, end - i)/' 'Init.R10*' "${m}gpt2_tied_dp1_tp2_m1"
 mutant optim/sgd.cu      's/n.updates == 1 \? W\(1\) : rest/rest/'                            'Sgd.Three*'

@@ -9,6 +9,7 @@
 
 #include "autograd/accumulate.h"
 #include "autograd/apply.h"
+#include "autograd/engine.h"
 #include "autograd/gradcheck.h"
 #include "autograd/graph.h"
 #include "autograd/recompute.h"
@@ -303,6 +304,47 @@ TEST(Engine, TensorHookSeesTheFinalGradientAndMayChangeIt) {
   });
   sum(y * 2.0 + y * 3.0).backward();
   EXPECT_EQ(x.grad().item(), 200);
+}
+
+// ---- the end of a backward
+
+TEST(Engine, WhatWaitsForTheEndOfBackwardRunsOnceAfterTheOutermost) {
+  Tensor x = leaf({3}), y = x * x, inner = leaf({1}) * 2.0;
+  std::vector<int> calls;
+  y.register_hook([&](const Tensor& g) {
+    EXPECT_TRUE(detail::is_backward_running());
+    detail::at_end_of_backward([&] { calls.push_back(2); });
+    inner.backward(ones({1}, DType::f64));  // its end is not that of this one
+    EXPECT_THAT(calls, ElementsAre());
+    return g;
+  });
+  x.register_leaf_hook([&](const Tensor&) { calls.push_back(1); });
+  sum(y).backward();
+  EXPECT_THAT(calls, ElementsAre(1, 2));
+  EXPECT_FALSE(detail::is_backward_running());
+  EXPECT_THAT(error_of([] { detail::at_end_of_backward([] {}); }),
+              HasSubstr("no backward runs in this thread"));
+}
+
+TEST(Engine, WhatWaitsForTheEndOfBackwardRunsWhateverFails) {
+  for (const bool fails_before : {false, true}) {
+    Tensor x = leaf({3}), y = x * x;
+    std::vector<int> calls;
+    y.register_hook([&](const Tensor& g) {
+      for (int i : {1, 2, 3})
+        detail::at_end_of_backward([&, i] {
+          calls.push_back(i);
+          check(i == 3, "planted at the end, ", i);
+        });
+      check(!fails_before, "planted before");
+      return g;
+    });
+    EXPECT_THAT(error_of([&] { sum(y).backward(); }),
+                HasSubstr(fails_before ? "planted before" : "planted at the end, 1"));
+    EXPECT_THAT(calls, ElementsAre(1, 2, 3));
+    sum(x * x).backward();  // nothing of it is left
+    EXPECT_EQ(calls.size(), 3u);
+  }
 }
 
 // ---- errors
