@@ -85,6 +85,7 @@ mutant autograd/engine.cpp 's/if \(running\(\).size\(\) == 1\) end_of_failed\(\)
 # parameters, optimizers, models
 mutant nn/init.cu        's/count = std::min\(\{kPiece, end - i, map.run - i % map.run\}\)/count = std::min(kPiece, end - i)/' 'Init.R10*' "${m}gpt2_tied_dp1_tp2_m1"
 mutant optim/sgd.cu      's/n.updates == 1 \? W\(1\) : rest/rest/'                            'Sgd.Three*'
+mutant optim/flat_buffer.cpp 's/slot.offset \+ layout_.own_part\(slot\).begin/slot.offset/'   'Slices.StateOf*'
 mutant optim/split_master.cu 's/return low_of\(theta, bf16\(theta\)\);/return 0;/'                'SplitMaster.*'
 mutant optim/step_control.cu 's/\(n.attempts \+ 1\) % kAhead/n.attempts % kAhead/'            'Step.*'
 mutant optim/step_control.cu 's/return !std::isfinite/return std::isfinite/'                 'Step.TheFirstOfMany*'

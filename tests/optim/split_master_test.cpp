@@ -64,6 +64,16 @@ TEST(SplitMaster, AViewReadsWhatWasWritten) {
   }
 }
 
+TEST(SplitMaster, WhatIsWrittenHasTheShapeOfTheView) {
+  const StateView split(ones({2, 3}, DType::bf16), zeros({2, 3}, DType::bf16)),
+      plain = ones({2, 3});
+  for (const StateView& view : {split, plain}) {
+    EXPECT_THROW(view.write(zeros({3, 2})), Error);
+    EXPECT_THROW(view.write(zeros({3})), Error);
+    EXPECT_EQ(view.read().to_vector(), std::vector<double>(6, 1));
+  }
+}
+
 TEST(SplitMaster, AViewOfATensorIsThatTensor) {
   const Tensor x = zeros({2});
   const StateView view = x;
