@@ -35,6 +35,9 @@ Finalizer::Finalizer(optim::Optimizer& optimizer, TrainingGroups groups, bool ov
   check(groups_.tp_dp.size() == groups_.tp.size() * groups_.dp.size(), "the ranks of ",
         groups_.tp_dp.describe(), " are not the ", groups_.tp.size(), " x ", groups_.dp.size(),
         " tensor and data ranks");
+  // Tensor ranks talk all through a step, so that no link sleeps; and each data group would decide for itself,
+  // though NCCL wants all ranks to begin their collectives, of whatever groups, in one order.
+  if (groups_.tp.size() > 1) data_.hold_back(0);
 }
 
 void Finalizer::run(optim::MixedPrecision& precision, optim::StepOptions options) {

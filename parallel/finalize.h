@@ -12,7 +12,8 @@
 //                       beside the next forward, which waits for it where it reads it first
 //
 // The order matters: with slices, 2 and 3 would otherwise add slices of different elements, or write to what
-// is being sent. All of it is handed to the device; the host waits for nothing.
+// is being sent. All of it is handed to the device; the host waits for nothing, but in the first steps for what
+// ranks agree on: the order of buckets, and when they are sent.
 #include "optim/mixed_precision.h"
 #include "parallel/data_parallel.h"
 #include "parallel/process_grid.h"
@@ -39,7 +40,7 @@ class Finalizer {
 
   /// To be called before the last backward of each step.
   void expect_last_backward() { data_.expect_last_backward(); }
-  /// Of DataParallel.
+  /// Of DataParallel. 0, where there are tensor ranks, unless it is set.
   int held_back() const { return data_.held_back(); }
   void hold_back(int buckets) { data_.hold_back(buckets); }
   /// In place of precision.run(options), which it calls.
