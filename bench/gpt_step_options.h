@@ -70,7 +70,10 @@ inline Options parse(int argc, char** argv) {
   app.add_option("--tp", o.tp, "ranks that a model is cut over");
   app.add_flag("--sp", o.sequence, "with --tp: cut the tokens outside of its matrices, too");
   app.add_flag("--zero", o.zero, "with --dp: each rank updates a part (ZeRO-1)");
-  app.add_option("--hold", o.hold, "with --dp: buckets of gradients that wait for the one after");
+  app.add_option("--hold", o.hold,
+                 "with --dp: so many buckets of gradients wait until the one after them is ready; "
+                 "default: as the first steps show, without --tp")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--graph", o.graph, "capture the step in a CUDA graph");
   app.add_flag("--breakdown", o.breakdown, "time by class of kernel, in a run of its own");
   app.add_option("--trace", o.chrome, "with --breakdown: write a chrome trace to this file");
