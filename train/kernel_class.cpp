@@ -30,6 +30,7 @@ constexpr Rule kRules[] = {
     {"cross_entropy", cross_entropy, cross_entropy},
     {"normal_cdf", elementwise, elementwise},
     {"norm", norm, norm},
+    {"sum_parts", norm, norm},  // of γ and β, and of biases
     {"embedding", embedding, embedding},
     {"put_rows", embedding, embedding},
     {"swiglu", gate_and_rope, gate_and_rope},

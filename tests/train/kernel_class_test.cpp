@@ -45,6 +45,7 @@ TEST(KernelClass, OpsAreTakenByTheirNames) {
   EXPECT_EQ(of("linear", Phase::backward), KernelClass::gemm);
   EXPECT_EQ(of("gelu_mlp", Phase::forward), KernelClass::gemm);
   EXPECT_EQ(of("layer_norm", Phase::forward), KernelClass::norm);
+  EXPECT_EQ(of("sum_parts", Phase::backward), KernelClass::norm);
   EXPECT_EQ(of("normal_cdf", Phase::forward), KernelClass::elementwise);
   EXPECT_EQ(of("gelu", Phase::backward), KernelClass::elementwise);
   EXPECT_EQ(of("slice", Phase::forward), KernelClass::other);
