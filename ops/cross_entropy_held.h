@@ -18,8 +18,8 @@ namespace gradus::entropy {
 inline constexpr int kStages = 4;  // in which a row is fetched
 
 /// Row r as packs of 16 bytes. Of those a thread has t, t + blockDim.x, … What is below `kept` is in
-/// shared memory between the passes; the rest, if the row is too long, is read from memory twice. If n
-/// is odd, there are single entries before the first pack and behind the last: one for a thread.
+/// shared memory between the passes; the rest, if the row is too long, is read from memory twice. If a row is
+/// no number of packs, there are single entries before the first pack and behind the last: one for a thread.
 template <class T>
 class HeldRow {
  public:
