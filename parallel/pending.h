@@ -47,6 +47,7 @@ Pending start_aside(std::vector<Tensor> used, F&& work) {
 /// before the stream has waited for it (Note [late writes] in core/storage.h). `then`, if set, is called at that point.
 template <class F>
 void write_aside(const Tensor& x, F&& work, std::function<void()> then = {}) {
+  (void)x.raw();  // late writes come before, in the stream
   Mark done;
   {
     const Aside aside(x.device());
