@@ -158,11 +158,13 @@ class Sweep {
   }
   static void end() {
     std::exception_ptr first;
-    for (const auto& f : std::exchange(left_to_do(), {})) try {
+    for (const auto& f : std::exchange(left_to_do(), {})) {
+      try {
         f();
       } catch (...) {
         if (!first) first = std::current_exception();
       }
+    }
     if (first) std::rethrow_exception(first);
   }
   static void end_of_failed() noexcept {
