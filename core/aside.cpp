@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/event.h"
 #include "core/memory_pool.h"
 #include "core/thread_device.h"
 
@@ -35,10 +36,8 @@ void exchange(cuda::ThreadDevice& t, Device device) {
 Mark::Mark(Device device) : device_(device) {
   if (!device.is_cuda()) return;
   const cudaStream_t stream = cuda::stream(device);
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
-  event_ = {event, [](void* e) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(e)); }};
-  check(cudaEventRecord(event, stream), "recording an event");
+  event_ = cuda::make_event();
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), stream), "recording an event");
 }
 
 void Mark::join() const {

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "core/cuda.h"
+#include "core/event.h"
 
 namespace gradus {
 namespace {
@@ -28,10 +28,8 @@ TimeMark::TimeMark(Device device) {
     return;
   }
   const cudaStream_t stream = cuda::stream(device);
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreate(&event), "creating an event");
-  event_ = {event, [](void* e) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(e)); }};
-  check(cudaEventRecord(event, stream), "recording an event");
+  event_ = cuda::make_event(true);
+  check(cudaEventRecord(event_of(event_), stream), "recording an event");
 }
 
 void TimeMark::wait() const {

@@ -1,10 +1,10 @@
 #include "parallel/peer_group.h"
 
-#include "core/cuda.h"
+#include "core/event.h"
 #include "core/scope.h"
 #include "parallel/gpu_group.h"
 #include "parallel/peer_meeting.h"
-#include "parallel/sum_parts.h"
+#include "parallel/rank_sum.h"
 
 #if defined(GRADUS_CUDA)
 
@@ -35,11 +35,6 @@ std::shared_ptr<PeerMeeting> common_meeting(const Communicator& ranks) {
   return meeting;
 }
 
-std::shared_ptr<void> make_event() {
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
-  return {event, [](void* e) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(e)); }};
-}
 void record(const std::shared_ptr<void>& event, cudaStream_t stream) {
   check(cudaEventRecord(static_cast<cudaEvent_t>(event.get()), stream), "recording an event");
 }
@@ -58,7 +53,7 @@ class PeerGroup final : public Group {
         meeting_(common_meeting(view_of(host))),
         patience_{host.timeout(), host.failure_probe()} {
     (void)cuda::stream(device);  // makes the GPU the current one
-    ready_ = make_event(), done_ = make_event();
+    ready_ = cuda::make_event(), done_ = cuda::make_event();
     for (int other : gpus_of(view_of(host), device)) {
       if (other == device.index) continue;
       const cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
@@ -165,7 +160,7 @@ class PeerGroup final : public Group {
           from = at(landed.raw(), used);
           used += room;
         },
-        [&] { sum_parts(own, parts); });
+        [&] { sum_over_ranks(own, parts); });
   }
 
   Device device_;

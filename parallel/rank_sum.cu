@@ -1,4 +1,4 @@
-#include "parallel/sum_parts.h"
+#include "parallel/rank_sum.h"
 
 #include "core/cuda.h"
 
@@ -36,7 +36,7 @@ void launch(T* y, const Parts& parts, int64_t n, Device device) {
   const int64_t blocks =
       std::min<int64_t>((n + kThreads - 1) / kThreads, 8 * cuda::multiprocessors(device));
   sum_kernel<T, kWidth><<<unsigned(blocks), kThreads, 0, cuda::stream(device)>>>(y, parts, n);
-  cuda::check_launch("sum of parts");
+  cuda::check_launch("sum over ranks");
 }
 
 bool aligned(const void* y, const Parts& parts) {
@@ -61,13 +61,13 @@ void sum_typed(const Tensor& y, Parts parts) {
 
 }  // namespace
 
-void sum_parts(const Tensor& y, const Parts& parts) {
+void sum_over_ranks(const Tensor& y, const Parts& parts) {
   dispatch_floating("a sum over ranks", y.dtype(), [&]<class T>() { sum_typed<T>(y, parts); });
 }
 
 #else
 
-void sum_parts(const Tensor& y, const Parts&) { check_device(y.device()); }
+void sum_over_ranks(const Tensor& y, const Parts&) { check_device(y.device()); }
 
 #endif
 

@@ -15,6 +15,6 @@ struct Parts {
 
 /// y ← Σ_k from_k, in the order of k, in f32 (f64 for f64) and rounded once. On a GPU; y is contiguous, and
 /// may be one of the parts.
-void sum_parts(const Tensor& y, const Parts& parts);
+void sum_over_ranks(const Tensor& y, const Parts& parts);
 
 }  // namespace gradus::parallel
