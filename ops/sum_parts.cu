@@ -116,6 +116,7 @@ class Waiting {
   void add(const Tensor& parts, int64_t k, const Tensor& to, bool add) {
     void* const target = to.raw();  // what waits for it already comes first
     const int64_t n = parts.size(2), step = parts.size(1) * n;
+    if (n == 0) return;
     constexpr int64_t kLimit = std::numeric_limits<int>::max() - 64;
     check(parts.size(0) <= kLimit && n <= kLimit, "sum_parts: too many parts, ", parts.describe());
     const char* from = static_cast<const char*>(parts.raw()) + k * n * size_of(dtype_);
@@ -132,10 +133,10 @@ class Waiting {
   }
   /// All of them, once.
   void run() {
+    if (sums_.number == 0) return;
+    const Scope scope("sum_parts", Phase::backward);
     const Sums sums = std::exchange(sums_, {});
     const int blocks = std::exchange(blocks_, 0);
-    if (blocks == 0) return;
-    const Scope scope("sum_parts", Phase::backward);
     dispatch_floating("sum_parts", dtype_, [&]<class A>() {
       if constexpr (sizeof(A) >= 4) launch<A>(sums, blocks);
     });
