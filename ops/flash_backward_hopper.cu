@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(256)
   const int tile = blockIdx.x, h = blockIdx.y, b = blockIdx.z, column = threadIdx.x % kLanes * 8;
   float sums[8] = {};
   cuda::wait_for_before();
-  cuda::let_next_start();  // the sum of the parts
+  cuda::let_next_start();  // the sum of the parts, where it does not wait for others
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = tile * kQueries + threadIdx.x / kLanes + i * (256 / kLanes);

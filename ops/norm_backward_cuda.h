@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kBackwardThreads<kPacks>, 1)
     write_row<kAdds>(b, r, d, x, ahead.row(1), R(b.gamma, b.n),
                      kInputs == 3 && b.ds ? ahead.row(kInputs - 1) : R(nullptr, b.n), dbias);
   }
-  cuda::let_next_start();  // the sum of the parts
+  cuda::let_next_start();  // the sum of the parts, where it does not wait for others
   __syncthreads();         // everyone is done with what was fetched
   A* memory = reinterpret_cast<A*>(shared);
   constexpr int kSums = kInputs;  // dγ, dβ, and dbias where there is a branch
