@@ -19,6 +19,7 @@
 
 #include "autograd/node.h"
 #include "core/cuda.h"
+#include "core/time_mark.h"
 #include "ops/activation.h"
 #include "ops/gelu_mlp.h"
 #include "ops/gemm_plan.h"
@@ -66,19 +67,13 @@ void keep_busy() {
 
 /// Milliseconds of a call of body, on operands from `rotation`.
 double sample(Rotation& rotation, const Body& body) {
-  cudaStream_t stream = cuda::stream(kCuda);
-  cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin), "event"), check(cudaEventCreate(&end), "event");
   keep_busy();
   body(rotation.take());
-  check(cudaEventRecord(begin, stream), "event");
+  const TimeMark begin(kCuda);
   for (int i = 0; i < 5; ++i) body(rotation.take());
-  check(cudaEventRecord(end, stream), "event");
-  check(cudaEventSynchronize(end), "event");
-  float ms = 0;
-  check(cudaEventElapsedTime(&ms, begin, end), "event");
-  (void)cudaEventDestroy(begin), (void)cudaEventDestroy(end);
-  return double(ms) / 5;
+  const TimeMark end(kCuda);
+  end.wait();
+  return end.since(begin) / 5;
 }
 
 double time(Rotation& rotation, const Body& body) {

@@ -140,9 +140,9 @@ void run_rank(const Options& o, Device device, const parallel::Communicator& wor
     batches.push_back(bench::random_batch(o, 7 + i + 4 * uint64_t(t.groups.dp.rank())));
   const auto step = [&](int i) { t.step(batches[size_t(i) % batches.size()]); };
 
-  const double begun = bench::milliseconds();
+  const TimeMark begun(kCpu);
   step(0);
-  const double first_loss = t.mean_loss(), first_step_ms = bench::milliseconds() - begun;
+  const double first_loss = t.mean_loss(), first_step_ms = TimeMark(kCpu).since(begun);
   for (int i = 0; i < o.warmup; ++i) step(i);
   synchronize(t.device);
   reset_peak(t.device);

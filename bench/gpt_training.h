@@ -67,10 +67,10 @@ struct Training {
 
   void step(const train::Batch& ids) {
     batch.load(ids);
-    const double start = milliseconds();
+    const TimeMark start(kCpu);
     precision.request([&](int64_t) { return optim::Rates{3e-4, adam.weight_decay()}; }, update);
     graph ? graph->run_or_replay([&] { compute(); }) : compute();
-    enqueue_ms += milliseconds() - start;
+    enqueue_ms += TimeMark(kCpu).since(start);
   }
 
   /// All elements, cut or not.

@@ -11,16 +11,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "autograd/apply.h"
 #include "autograd/engine.h"
 #include "autograd/node.h"
 #include "core/cuda.h"
+#include "core/time_mark.h"
 #include "ops/ops.h"
 
 using namespace gradus;
@@ -39,40 +40,17 @@ struct Options {
 /// Two moments on the device, and the milliseconds between them.
 class Stopwatch {
  public:
-  explicit Stopwatch(Device device) : device_(device) {
-#if defined(GRADUS_CUDA)
-    if (device.is_cuda())
-      for (cudaEvent_t& e : events_) check(cudaEventCreate(&e), "event");
-#endif
-  }
-  void start() { mark(0); }
+  explicit Stopwatch(Device device) : device_(device) {}
+  void start() { begun_.emplace(device_); }
   double stop() {
-    mark(1);
+    const TimeMark done(device_);
     synchronize(device_);
-#if defined(GRADUS_CUDA)
-    if (device_.is_cuda()) {
-      float ms = 0;
-      check(cudaEventElapsedTime(&ms, events_[0], events_[1]), "time between events");
-      return ms;
-    }
-#endif
-    return std::chrono::duration<double, std::milli>(times_[1] - times_[0]).count();
+    return done.since(*begun_);
   }
 
  private:
-  void mark(int i) {
-#if defined(GRADUS_CUDA)
-    if (device_.is_cuda())
-      return check(cudaEventRecord(events_[i], cuda::stream(device_)), "event");
-#endif
-    times_[i] = std::chrono::steady_clock::now();
-  }
-
   Device device_;
-  std::chrono::steady_clock::time_point times_[2];
-#if defined(GRADUS_CUDA)
-  cudaEvent_t events_[2];
-#endif
+  std::optional<TimeMark> begun_;
 };
 
 class Bench {

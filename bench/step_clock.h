@@ -1,7 +1,6 @@
 #pragma once
 // When steps end, and what the GPU was doing meanwhile.
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -10,11 +9,6 @@
 #include "core/time_mark.h"
 
 namespace gradus::bench {
-
-inline double milliseconds() {
-  using namespace std::chrono;
-  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
-}
 
 /// A mark behind each step.
 class StepClock {

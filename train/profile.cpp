@@ -1,27 +1,22 @@
 #include "train/profile.h"
 
-#include <chrono>
 #include <cstdio>
 #include <numeric>
 
 #include "core/cuda.h"
 #include "core/delay.h"
+#include "core/time_mark.h"
 
 namespace gradus::train {
 namespace {
 
-double now() {
-  using namespace std::chrono;
-  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
-}
-
 // Milliseconds until f's work is done.
 double timed(Device device, const std::function<void()>& f) {
   synchronize(device);
-  const double start = now();
+  const TimeMark start(kCpu);
   f();
   synchronize(device);
-  return now() - start;
+  return TimeMark(kCpu).since(start);
 }
 
 std::string row(const char* name, double ms, const double* floor, const int64_t* ops) {
